@@ -1,0 +1,1 @@
+"""The API server: requests in, responses out; one write is one revision."""

@@ -1,0 +1,1 @@
+"""One module a command. The only room that prints and exits."""

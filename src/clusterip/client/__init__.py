@@ -1,0 +1,1 @@
+"""List and watch against any Kubernetes API server; the Mirror of what it holds."""

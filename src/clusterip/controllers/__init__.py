@@ -1,0 +1,1 @@
+"""Controllers: each a pure `plan(view) -> writes`, run by one shared loop."""

@@ -1,0 +1,1 @@
+"""iptables mode: the chains people know, to the letter."""

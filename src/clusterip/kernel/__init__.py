@@ -1,0 +1,1 @@
+"""The only room that touches the operating system: namespaces, netlink, programs, sysctls, processes."""

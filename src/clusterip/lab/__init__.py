@@ -1,0 +1,1 @@
+"""A cluster of several nodes on one machine, in network namespaces."""

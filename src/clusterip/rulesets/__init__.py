@@ -1,0 +1,1 @@
+"""Rulesets as values: text <-> parse, the order of hooks. Pure."""

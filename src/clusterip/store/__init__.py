@@ -1,0 +1,1 @@
+"""Versioned keys: get, list, commit, watch. Knows no Kubernetes."""
