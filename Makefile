@@ -1,0 +1,45 @@
+# Everything starts here: `make demo` and `make test` need nothing but git, make and Debian or Ubuntu.
+.PHONY: help setup demo test check kernel e2e bench format shake clean
+SHELL := /bin/bash
+export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
+# Namespaces need root; a user with sudo is asked once.
+ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin")
+PYTEST := python -m pytest
+
+help: ## this list
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: ## install what is missing: Debian packages, .venv, kubectl
+	@scripts/setup
+
+demo: setup ## bring up three nodes and walk the road of a packet, with real packets
+	@$(ROOT) clusterip demo
+
+check: setup ## the fast loop: format, lint, types, imports, pure tests
+	ruff format --check src tests benchmarks scripts
+	ruff check src tests benchmarks scripts
+	mypy
+	lint-imports
+	$(PYTEST) -m "not kernel and not e2e" -n 2 --doctest-modules src tests
+
+kernel: setup ## tests that load real rules and send real packets, each in its own namespaces
+	$(ROOT) $(PYTEST) -m kernel -n 2 tests
+
+e2e: setup ## tests that bring up whole clusters
+	$(ROOT) $(PYTEST) -m e2e tests
+
+test: check kernel e2e ## all of it
+
+bench: setup ## the measured laws; prints ratios, asserts nothing
+	@for bench in benchmarks/*.py; do echo "== $$bench"; $(ROOT) python $$bench || exit 1; done
+
+format: setup ## write the format that check asks for
+	ruff format src tests benchmarks scripts
+	ruff check --fix src tests benchmarks scripts
+
+shake: setup ## run one test 100 times: make shake T=tests/store/test_sqlite.py
+	for i in $$(seq 100); do $(ROOT) $(PYTEST) -x $(T) || exit 1; done
+
+clean: ## take away what set-up and runs left
+	-$(ROOT) clusterip down --all
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
