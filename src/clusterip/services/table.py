@@ -1,8 +1,8 @@
 """The service table's values.
 
 One `Entry` is one port of one Service in one address family: the addresses it is reached by (frontends) and the
-backends that count on this node, already decided. Addresses are canonical text, sorted where order has no meaning,
-so equal intents are equal values.
+backends that count on this node, already decided. Addresses are canonical text. Backends are sorted by their text,
+as kube-proxy orders them; addresses and ranges keep the order of the Service, each once.
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,17 @@ class PortName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.service}" + (f":{self.port}" if self.port else "")
+
+
+class EntryKey(NamedTuple):
+    """What one entry is known by: changes are folded, kept and programmed by this key."""
+
+    name: PortName
+    family: Family
+    protocol: Protocol
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.protocol.lower()} ({self.family})"
 
 
 class Backend(NamedTuple):
@@ -75,6 +86,13 @@ class Entry:
     cluster: tuple[Backend, ...] = ()  # usable under the Cluster policy; sorted by text
     local: tuple[Backend, ...] = ()  # usable under the Local policy; sorted by text
     has_backends: bool = False  # some node has a usable backend: an empty policy set then drops, not rejects
+    local_ready: tuple[str, ...] = ()  # addresses ready on this node: what the health check node port counts
+    serving: tuple[Backend, ...] = ()  # UDP only, sorted by text: a flow to any other backend is stale
+    known: int = 0  # endpoints in the slices, whatever their conditions: the measure of a large cluster
+
+    @property
+    def key(self) -> EntryKey:
+        return EntryKey(self.name, self.family, self.protocol)
 
     @property
     def external(self) -> bool:
