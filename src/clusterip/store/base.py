@@ -1,10 +1,10 @@
 """What a store is: versioned keys under one growing revision.
 
 A commit is all or nothing and makes exactly one revision. Keys are text such as "/services/default/web"; values are
-opaque bytes. Every implementation passes tests/store/contract.py.
+opaque bytes. Every implementation passes tests/store/test_contract.py.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,15 +77,16 @@ class Store(Protocol):
     async def get(self, key: str) -> Item | None: ...
 
     async def list(self, prefix: str, *, revision: int = 0, after: str = "", limit: int = 0) -> Page:
-        """Items whose key starts with `prefix`, of `revision` (0: now), behind key `after`, at most `limit`
-        (0: all). Raises Compacted."""
+        """Items whose key starts with `prefix`, of `revision` (0: now; never one that is still to come), behind
+        key `after`, at most `limit` (0: all). Raises Compacted."""
         ...
 
     async def commit(self, checks: Sequence[Check], writes: Sequence[Put | Delete]) -> int:
-        """All of `writes` as one revision, durable when it returns. Raises Conflict."""
+        """All of `writes` as one revision, durable when it returns. No key is written twice in one commit;
+        deleting a key that does not exist changes nothing but the revision. Raises Conflict."""
         ...
 
-    def watch(self, prefix: str, after: int) -> AsyncIterator[tuple[int, tuple[Event, ...]]]:
+    def watch(self, prefix: str, after: int) -> AsyncGenerator[tuple[int, tuple[Event, ...]], None]:
         """Yields (revision, events of the prefix up to it) for everything after revision `after`, in order; an
         empty tuple of events says only that time went on. Raises Compacted, also to a reader too slow to follow."""
         ...
