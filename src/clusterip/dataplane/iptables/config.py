@@ -1,0 +1,59 @@
+"""What the rules depend on besides the service table: one node, one family."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from clusterip.services.table import Family
+
+LARGE_CLUSTER_ENDPOINTS = 1000  # more than these in all: large-cluster mode. Source: kube-proxy, iptables mode
+
+
+@dataclass(frozen=True, slots=True)
+class FromCIDR:
+    """A packet is a pod's if its source lies in `cidr` (modes ClusterCIDR and NodeCIDR)."""
+
+    cidr: str  # canonical, of the family
+
+
+@dataclass(frozen=True, slots=True)
+class FromInterface:
+    """A packet is a pod's if it came in by `pattern` (BridgeInterface: a name; InterfaceNamePrefix: prefix and "+")."""
+
+    pattern: str
+
+
+Detector: TypeAlias = FromCIDR | FromInterface  # tells a pod's packets from others'
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    family: Family = "IPv4"
+    node_ip: str = ""  # of the family; "": not known
+    detector: Detector | None = None
+    masquerade_bit: int = 14  # 0..31
+    masquerade_all: bool = False
+    localhost_node_ports: bool = True  # IPv4 only: node ports on 127.0.0.0/8, which need route_localnet=1
+    node_port_addresses: tuple[str, ...] | None = None  # the node's addresses that serve node ports; None: all it has
+    random_fully: bool = True  # iptables >= 1.6.2
+    nfacct: bool = False  # the counters exist in the kernel
+    drop_invalid: bool = True  # False where net.netfilter.nf_conntrack_tcp_be_liberal is not 0
+    large_cluster: bool = False  # no comments in the rules of endpoints, stale chains go later
+
+    @property
+    def ipv6(self) -> bool:
+        return self.family == "IPv6"
+
+    @property
+    def mark(self) -> str:
+        """The bit of packets to be masqueraded, as iptables writes it: "0x4000"."""
+        return f"{1 << self.masquerade_bit:#x}"
+
+    @property
+    def localhost(self) -> bool:
+        """Node ports answer on the loopback address."""
+        return self.localhost_node_ports and not self.ipv6
+
+    @property
+    def host_bits(self) -> int:
+        """Prefix length of one address."""
+        return 128 if self.ipv6 else 32
