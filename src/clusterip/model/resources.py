@@ -73,3 +73,9 @@ RESOURCES: tuple[Resource, ...] = (
 
 BY_PLURAL: dict[tuple[str, str, str], Resource] = {(r.group, r.version, r.plural): r for r in RESOURCES}
 BY_KIND: dict[tuple[str, str], Resource] = {(r.api_version, r.kind): r for r in RESOURCES}
+
+# Bodies that travel but are not stored: they have a shape, no collection of their own.
+DELETE_OPTIONS = Resource("", "v1", "", "DeleteOptions", False)
+SCALES = Resource("autoscaling", "v1", "", "Scale", True)
+EVICTIONS = Resource("policy", "v1", "", "Eviction", True)
+BINDINGS = Resource("", "v1", "", "Binding", True)

@@ -1,0 +1,161 @@
+"""YAML as kubectl and the API server read it (Go's yaml, then JSON), which is not what PyYAML's loaders do:
+`0777` is 511, `on` is true, `1e3` is the number 1000, `12:30:45` and `2026-01-02` stay strings, keys become strings.
+
+PyYAML's C parser makes the nodes; the values are made here, so that keys given twice and documents that would
+unfold without bound are noticed.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from clusterip.errors import BadInput
+
+_BOOLS = {
+    spelling: value
+    for words, value in (("y yes true on", True), ("n no false off", False))
+    for word in words.split()
+    for spelling in (word, word.capitalize(), word.upper())
+}
+_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+_INT = re.compile(r"([+-]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[+-]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][+-]?[0-9]+)?")
+_TAG = "tag:yaml.org,2002:"
+_MOST_NODES = 2_000_000  # a document that unfolds to more through its aliases is an attack, not a manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    value: Any  # what JSON could say
+    duplicates: tuple[str, ...]  # paths of keys given more than once; the last one counts
+
+
+def documents(text: bytes | str) -> Iterator[Document]:
+    """Each document of a stream; empty ones have value None. Raises BadInput, saying where."""
+    try:
+        for node in yaml.compose_all(text, Loader=_Loader):
+            unfolding = _Unfolding()
+            value = unfolding.value(node, "") if node else None
+            yield Document(value, tuple(unfolding.duplicates))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise BadInput(f"YAML: {where}{error.problem or error.context}") from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise BadInput(f"YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise BadInput("YAML: nested too deeply, or an alias contains itself") from error
+
+
+class _Loader(yaml.CSafeLoader):
+    """Only the choice of a plain scalar's tag differs from PyYAML's."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        if kind is ScalarNode and implicit[0]:
+            return _TAG + _plain_kind(value)
+        return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]  # types-PyYAML leaves it bare
+
+
+def _plain_kind(text: str) -> str:
+    if text in _NULLS:
+        return "null"
+    if text in _BOOLS:
+        return "bool"
+    if text == "<<":
+        return "merge"
+    digits = text.replace("_", "") if text[0] in "+-.0123456789" else text
+    if _INT.fullmatch(digits):
+        return "int"
+    return "float" if _FLOAT.fullmatch(digits) else "str"
+
+
+def _integer(text: str) -> int:
+    sign, digits = text[:1] if text[0] in "+-" else "", text.lstrip("+-")
+    octal = digits[0] == "0" and digits[1:].isdigit()
+    return int(sign + digits, 8 if octal else 0)
+
+
+def _number(text: str) -> int | float:
+    digits = text.replace("_", "")
+    if _INT.fullmatch(digits) and len(digits) < 400:
+        return _integer(digits)
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return int(number) if number.is_integer() and abs(number) < 1e21 else number
+
+
+@dataclass(slots=True)
+class _Unfolding:
+    """One document on its way from nodes to values; counts what its aliases unfold to."""
+
+    duplicates: list[str] = field(default_factory=list)
+    nodes: int = 0
+
+    def value(self, node: Node, path: str) -> Any:
+        self.nodes += 1
+        if self.nodes > _MOST_NODES:
+            raise BadInput("YAML: its aliases unfold to too much")
+        match node:
+            case ScalarNode():
+                return _scalar(node)
+            case SequenceNode():
+                return [self.value(item, f"{path}[{i}]") for i, item in enumerate(node.value)]
+            case MappingNode():
+                return self._mapping(node, path)
+            case _:
+                raise BadInput(f"YAML: unknown node {node!r}")
+
+    def _mapping(self, node: MappingNode, path: str) -> dict[str, Any]:
+        own: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _TAG + "merge":
+                inherited = self.value(value_node, path)
+                for part in reversed(inherited if isinstance(inherited, list) else [inherited]):
+                    if not isinstance(part, dict):
+                        raise BadInput(f"YAML: {_where(key_node)}<< needs a mapping or a list of mappings")
+                    merged.update(part)
+                continue
+            key = _key(key_node)
+            here = f"{path}.{key}" if path else key
+            if key in own:
+                self.duplicates.append(here)
+            own[key] = self.value(value_node, here)
+        return {**merged, **own}
+
+
+def _where(node: Node) -> str:
+    return f"line {node.start_mark.line + 1}, column {node.start_mark.column + 1}: "
+
+
+def _key(node: Node) -> str:
+    if not isinstance(node, ScalarNode):
+        raise BadInput(f"YAML: {_where(node)}a key must be a string")
+    value = _scalar(node)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    return str(value)
+
+
+def _scalar(node: ScalarNode) -> Any:
+    text: str = node.value
+    try:
+        match node.tag.removeprefix(_TAG):
+            case "null":
+                return None
+            case "bool":
+                return _BOOLS[text]
+            case "int" | "float":
+                return _number(text)
+            case _:
+                return text
+    except (KeyError, ValueError) as error:
+        raise BadInput(f"YAML: {_where(node)}{text!r} is not a {node.tag.removeprefix(_TAG)}") from error
