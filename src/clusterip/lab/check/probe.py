@@ -1,0 +1,109 @@
+"""One try: a connection, or a datagram, from a client's network namespace to a Service port.
+
+The socket is opened inside the namespace and then used from our own event loop, so there is no process and no thread
+a try. A try has the floor alone for its first moments; only those that must wait longer run side by side. So a time
+of 0.3 ms is the kernel's and not the queue's, and a hundred ports that time out still take little longer than one.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import struct
+import time
+
+from clusterip.kernel import netns
+from clusterip.lab.check.values import Client, Outcome, Saw, Target
+
+ALONE = 0.02  # seconds a try has the floor for itself
+AT_ONCE = 256  # tries that may wait at the same time: each holds a file descriptor
+GREETING = b"hostname"  # the echo server answers it with its name
+DNS_NAME = "kubernetes.default.svc.cluster.local"
+UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EPERM, errno.ENETDOWN}
+
+
+class Prober:
+    """`timeout`: seconds until a try is given up."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._floor = asyncio.Lock()
+        self._waiting = asyncio.Semaphore(AT_ONCE)
+
+    async def __call__(self, client: Client, target: Target) -> Outcome:
+        # Left in reverse: the floor is given up first, then the group waits for the answer.
+        async with self._waiting, asyncio.TaskGroup() as tries, self._floor:
+            trial = tries.create_task(self._try(client, target))
+            await asyncio.wait((trial,), timeout=ALONE)
+        return trial.result()
+
+    async def _try(self, client: Client, target: Target) -> Outcome:
+        try:
+            link = _open(client, target)
+        except netns.NamespaceFailed:
+            return Outcome(Saw.NOT_TRIED, detail=f"{client.name} is gone")
+        except OSError as error:
+            return Outcome(Saw.NOT_TRIED, detail=f"this machine has no {target.protocol}: {error.strerror}")
+        start = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._timeout):
+                detail = await _exchange(link, target)
+            saw = Saw.REACHED
+        except TimeoutError:
+            saw, detail = (Saw.SILENT if target.protocol == "UDP" else Saw.TIMED_OUT), ""
+        except ConnectionRefusedError:
+            saw, detail = Saw.REFUSED, ""
+        except OSError as error:
+            saw = Saw.TIMED_OUT if error.errno == errno.ETIMEDOUT else Saw.UNREACHABLE
+            detail = os.strerror(error.errno or 0)
+        finally:
+            link.close()
+        return Outcome(saw, time.perf_counter() - start, detail)
+
+
+def _open(client: Client, target: Target) -> socket.socket:
+    family = socket.AF_INET6 if ":" in target.address else socket.AF_INET
+    kind = socket.SOCK_DGRAM if target.protocol == "UDP" else socket.SOCK_STREAM
+    number = socket.IPPROTO_SCTP if target.protocol == "SCTP" else 0
+    if client.netns:
+        with netns.inside(client.netns):
+            link = socket.socket(family, kind, number)
+    else:
+        link = socket.socket(family, kind, number)
+    link.setblocking(False)
+    return link
+
+
+async def _exchange(link: socket.socket, target: Target) -> str:
+    """Connects; over UDP, and with a DNS server, also asks and waits for the answer. Says what was answered."""
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(link, (target.address, target.port))
+    if target.dns:
+        return await _ask_dns(link, over_tcp=target.protocol == "TCP")
+    if target.protocol != "UDP":
+        return ""
+    await loop.sock_sendall(link, GREETING)
+    answer = await loop.sock_recv(link, 65_535)
+    return f"answered {len(answer)} bytes"
+
+
+async def _ask_dns(link: socket.socket, *, over_tcp: bool) -> str:
+    """A port 53 that answers something else than DNS is reached all the same; what it said is told."""
+    import dns.exception
+    import dns.message
+    import dns.rcode
+
+    loop = asyncio.get_running_loop()
+    query = dns.message.make_query(DNS_NAME, "A").to_wire()
+    await loop.sock_sendall(link, struct.pack("!H", len(query)) + query if over_tcp else query)
+    answer = await loop.sock_recv(link, 65_535)
+    if over_tcp and len(answer) >= 2:
+        (length,) = struct.unpack_from("!H", answer)
+        while len(answer) < length + 2 and (more := await loop.sock_recv(link, 65_535)):
+            answer += more
+        answer = answer[2:]
+    try:
+        message = dns.message.from_wire(answer)
+    except dns.exception.DNSException:
+        return f"answered {len(answer)} bytes, not DNS"
+    return f"answered {dns.rcode.to_text(message.rcode())}, {len(message.answer)} records"

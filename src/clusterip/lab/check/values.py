@@ -1,0 +1,113 @@
+"""The words of a check: who tries, what is tried, what came back, what should have."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class ClientKind(Enum):
+    NODE = "node"
+    POD = "pod"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    name: str  # "node-1", "pod default/client", "host"
+    kind: ClientKind
+    netns: str  # its named network namespace; "": our own
+    node: str  # whose rules its packets meet
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One address and port that a Service answers for; a row of the matrix."""
+
+    namespace: str
+    service: str
+    port_name: str  # "" if the port has none
+    protocol: str  # "TCP", "UDP", "SCTP"
+    address: str
+    port: int
+    node: str = ""  # of a node port: the node whose address this is
+    dns: bool = False  # asked a real question instead of a greeting
+
+    @property
+    def owner(self) -> str:
+        """ "default/web", "default/web:http"."""
+        return f"{self.namespace}/{self.service}" + (f":{self.port_name}" if self.port_name else "")
+
+    @property
+    def at(self) -> str:
+        """ "10.96.0.10:53/udp", "[fd00:96::a]:53/udp"."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{host}:{self.port}/{self.protocol.lower()}"
+
+
+class Saw(Enum):
+    """What one try saw."""
+
+    REACHED = "reached"  # TCP: connected. UDP: answered
+    REFUSED = "refused"  # TCP reset or ICMP port unreachable
+    TIMED_OUT = "timed out"  # TCP: nothing came back
+    SILENT = "silent"  # UDP: nothing came back, which an application may do on purpose
+    UNREACHABLE = "unreachable"  # the client's own kernel, or a router, knows no way
+    NOT_TRIED = "not tried"  # this machine cannot speak the protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    saw: Saw
+    seconds: float = 0.0  # from the first packet to the answer, or until we gave up
+    detail: str = ""  # "answered 8 bytes", "NXDOMAIN", the system's word for an error
+
+
+class Expect(Enum):
+    REACH = "reach"
+    REFUSE = "refuse"  # no node has a usable endpoint
+    DROP = "drop"  # other nodes have one, but the traffic policy keeps to a node that has none
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    expect: Expect
+    why: str  # "3 of 3 endpoints are ready"; "no endpoint: selector app=web matches no pod"
+
+
+class Verdict(Enum):
+    OK = "ok"
+    EMPTY = "empty"  # not reached, and rightly: the API says that nothing stands behind it
+    KEPT_LOCAL = "kept local"  # not reached, and rightly: a traffic policy wants it so
+    UNKNOWN = "unknown"  # silence of a UDP port says neither yes nor no; or not tried
+    WRONG = "wrong"  # the API says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    client: Client
+    outcome: Outcome
+    expectation: Expectation
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    target: Target
+    cells: tuple[Cell, ...]  # in the order of the report's clients
+
+    def count(self, verdict: Verdict) -> int:
+        return sum(cell.verdict is verdict for cell in self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    clients: tuple[Client, ...]
+    rows: tuple[Row, ...]  # sorted by namespace, Service, port
+    seconds: float  # the whole check
+
+    def count(self, verdict: Verdict) -> int:
+        return sum(row.count(verdict) for row in self.rows)
+
+    @property
+    def all_reach(self) -> bool:
+        """Nothing is wrong and nothing is empty. What cannot be known is not held against a port."""
+        return not self.count(Verdict.WRONG) and not self.count(Verdict.EMPTY)
