@@ -14,6 +14,7 @@ from clusterip.kernel import netns
 from clusterip.kernel.run import run
 from clusterip.lab.check.probe import Prober
 from clusterip.lab.check.values import Client, ClientKind, Outcome, Saw, Target
+from clusterip.services.table import Protocol
 
 pytestmark = pytest.mark.kernel
 
@@ -33,7 +34,7 @@ def client(space: str) -> Client:
     return Client("node-1", ClientKind.NODE, space, "node-1")
 
 
-def target(port: int, protocol: str = "TCP", *, dns: bool = False, address: str = "127.0.0.1") -> Target:
+def target(port: int, protocol: Protocol = "TCP", *, dns: bool = False, address: str = "127.0.0.1") -> Target:
     return Target("default", "web", "", protocol, address, port, dns=dns)
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from clusterip.lab.check.values import Client, ClientKind, Expect, Expectation, Target
 from clusterip.model.objects import Endpoint, EndpointSlice, Namespace, Node, Pod, Service, ServicePort
-
-HEADLESS = "None"
-SERVICE_NAME = "kubernetes.io/service-name"
-ANSWERING = ("ClusterIP", "NodePort", "LoadBalancer")
+from clusterip.services.resolve import SERVICE_NAME_LABEL, ZONE_LABEL, NodeContext, is_served, resolve
+from clusterip.services.route import Dropped, Packet, Policy, Rejected, Source, route
+from clusterip.services.table import Family, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class World:
         return tuple(
             piece
             for piece in self.slices
-            if piece.metadata.namespace == meta.namespace and piece.metadata.labels.get(SERVICE_NAME) == meta.name
+            if piece.metadata.namespace == meta.namespace and piece.metadata.labels.get(SERVICE_NAME_LABEL) == meta.name
         )
 
     def service(self, target: Target) -> Service:
@@ -44,12 +44,12 @@ def targets(world: World, wanted: Sequence[str] = ()) -> tuple[Target, ...]:
     for service in world.services:
         meta, spec = service.metadata, service.spec
         full = f"{meta.namespace}/{meta.name}"
-        if meta.deletion_timestamp or meta.namespace in leaving or spec.type not in ANSWERING:
+        if meta.deletion_timestamp or meta.namespace in leaving or not is_served(service):
             continue
         if wanted and meta.name not in wanted and full not in wanted:
             continue
         for port in spec.ports or ():
-            addresses = [a for a in spec.cluster_ips or (spec.cluster_ip,) if a and a != HEADLESS]
+            addresses = spec.cluster_ips or (spec.cluster_ip,)
             found += [_target(service, port, address, port.port) for address in addresses]
             if port.node_port:
                 found += [
@@ -83,7 +83,7 @@ def _target(service: Service, port: ServicePort, address: str, number: int, node
         namespace=service.metadata.namespace,
         service=service.metadata.name,
         port_name=port.name,
-        protocol=port.protocol,
+        protocol=cast(Protocol, port.protocol),
         address=address,
         port=number,
         node=node,
@@ -99,71 +99,64 @@ def unmatched(world: World, wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 def expectation(world: World, target: Target, client: Client) -> Expectation:
-    """What a connection from `client` to `target` should meet, by the Service's slices and policies.
-
-    An endpoint counts if it is ready; if none is, those that still serve while they terminate.
-    """
+    """What a connection from `client` to `target` should meet, by the specification that every proxy is held to."""
     service = world.service(target)
-    known = _endpoints(world, service, target)
-    usable = _usable(known)
-    if not usable:
-        return Expectation(Expect.REFUSE, _why_empty(world, service, target, known))
-    says = f"{len(usable)} of {len(known)} endpoint{'s are' if len(known) != 1 else ' is'} ready"
-    policy, node = _kept_local(service, target, client)
-    if policy and not _usable([endpoint for endpoint in known if endpoint.node_name == node]):
+    slices = world.slices_of(service)
+    node = target.node or client.node
+    zones = {n.metadata.name: n.metadata.labels.get(ZONE_LABEL, "") for n in world.nodes}
+    family: Family = "IPv6" if ":" in target.address else "IPv4"
+    entries = resolve(service, slices, NodeContext(node, zones.get(node, "")), family)
+    packet = Packet(_source(target, client), "", target.address, target.port, target.protocol)
+    known = _endpoints(slices, target)
+    ready = sum(endpoint.conditions.ready is not False for endpoint in known)
+    says = f"{ready} of {len(known)} endpoint{'s are' if len(known) != 1 else ' is'} ready"
+    outcomes = route(entries, packet, Policy(node_port_addresses=frozenset({target.address} if target.node else ())))
+    if Rejected() in outcomes:
+        return Expectation(Expect.REFUSE, says if known else _why_empty(world, service, target))
+    if Dropped() in outcomes:
+        policy = "externalTrafficPolicy" if target.node else "internalTrafficPolicy"
         return Expectation(Expect.DROP, f"{says}, none on {node}, and {policy} is Local")
     return Expectation(Expect.REACH, says)
 
 
-def _kept_local(service: Service, target: Target, client: Client) -> tuple[str, str]:
-    """The policy that keeps the connection to endpoints of one node, and that node; ("", "") if none does.
-
-    A ClusterIP follows internalTrafficPolicy on the client's node. A node port follows externalTrafficPolicy on the
-    node that is asked, but whoever is at home there, any pod and that node itself, is let through to all endpoints.
-    """
-    spec = service.spec
-    if not target.node:
-        return ("internalTrafficPolicy", client.node) if spec.internal_traffic_policy == "Local" else ("", "")
-    at_home = client.kind is ClientKind.POD or (client.kind is ClientKind.NODE and client.node == target.node)
-    if spec.external_traffic_policy == "Local" and not at_home:
-        return "externalTrafficPolicy", target.node
-    return "", ""
+def _source(target: Target, client: Client) -> Source:
+    """As the node sees it whose rules decide: another node that asks for a node port comes from outside."""
+    match client.kind:
+        case ClientKind.POD:
+            return Source.POD
+        case ClientKind.NODE if target.node in ("", client.node):
+            return Source.NODE
+        case _:
+            return Source.OUTSIDE
 
 
-def _endpoints(world: World, service: Service, target: Target) -> list[Endpoint]:
-    """All endpoints that have this port in the target's family."""
+def _endpoints(slices: Iterable[EndpointSlice], target: Target) -> list[Endpoint]:
+    """All endpoints that have this port in the target's family, ready or not."""
     family = "IPv6" if ":" in target.address else "IPv4"
-    known: list[Endpoint] = []
-    for piece in world.slices_of(service):
-        has_port = any(
+    return [
+        endpoint
+        for piece in slices
+        if piece.address_type == family
+        and any(
             (port.name or "") == target.port_name and (port.protocol or "TCP") == target.protocol and port.port
             for port in piece.ports or ()
         )
-        if piece.address_type == family and has_port:
-            known += piece.endpoints or ()
-    return known
+        for endpoint in piece.endpoints or ()
+    ]
 
 
-def _usable(known: Sequence[Endpoint]) -> list[Endpoint]:
-    ready = [endpoint for endpoint in known if endpoint.conditions.ready is not False]
-    return ready or [e for e in known if e.conditions.serving is not False and e.conditions.terminating]
-
-
-def _why_empty(world: World, service: Service, target: Target, known: Sequence[Endpoint]) -> str:
-    if known:
-        return f"0 of {len(known)} endpoint{'s are' if len(known) != 1 else ' is'} ready"
+def _why_empty(world: World, service: Service, target: Target) -> str:
+    """No slice has an endpoint with this port. Why?"""
     slices = world.slices_of(service)
     selector = service.spec.selector
     if selector is None:
-        return (
-            "no selector, and no EndpointSlice made by hand" if not slices else "its EndpointSlices hold no such port"
-        )
+        return "its EndpointSlices hold no such port" if slices else "no selector, and no EndpointSlice made by hand"
     text = ",".join(f"{key}={value}" for key, value in sorted(selector.items())) or "(every pod)"
-    chosen = [pod for pod in _alive(world.pods) if _matches(pod, service)]
+    chosen = sum(_matches(pod, service) for pod in _alive(world.pods))
     if not chosen:
         return f"no endpoint: selector {text} matches no pod"
     if not any(piece.endpoints for piece in slices):
-        return f"no endpoint: selector {text} matches {len(chosen)} pods, none of them has an address yet"
+        return f"no endpoint: selector {text} matches {chosen} pods, none of them has an address yet"
     return f"no endpoint has port {target.port_name or target.port}: see targetPort"
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from clusterip.services.table import Protocol
+
 
 class ClientKind(Enum):
     NODE = "node"
@@ -25,7 +27,7 @@ class Target:
     namespace: str
     service: str
     port_name: str  # "" if the port has none
-    protocol: str  # "TCP", "UDP", "SCTP"
+    protocol: Protocol
     address: str
     port: int
     node: str = ""  # of a node port: the node whose address this is
