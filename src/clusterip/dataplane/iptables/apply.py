@@ -1,0 +1,175 @@
+"""The edge of iptables mode: feeds the pure parts' text to the kernel, reads back, and sees when others write.
+
+Nothing here decides what the rules are.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from clusterip.dataplane.iptables import delta, names
+from clusterip.dataplane.iptables.compile import Piece
+from clusterip.dataplane.iptables.config import Config
+from clusterip.dataplane.iptables.delta import Delta, Variant
+from clusterip.dataplane.iptables.program import complete
+from clusterip.errors import ClusterIPError, Unavailable
+from clusterip.kernel import iptables as kernel
+from clusterip.kernel import sysctl
+from clusterip.kernel.iptables import Programs, VariantName
+from clusterip.services.table import Family
+
+log = logging.getLogger(__name__)
+
+
+class WriteWatch:
+    """Tells whether anybody but us has written rules, without starting a program.
+
+    The nft variant counts every transaction of the namespace, in all families, so the proxiers of both families must
+    share one watch. The legacy variant shows the shape of its tables. `epoch` grows whenever somebody else wrote, or
+    may have: a reader who saw it stand still since its last look at the rules need not look again.
+    """
+
+    def __init__(self, programs: Programs) -> None:
+        self.epoch = 0
+        self._programs = programs
+        self._last: int | bytes = b""
+
+    def _read(self) -> int | bytes:
+        if self._programs.variant == "nft":
+            return kernel.nft_generation(self._programs.netns)
+        return kernel.legacy_shape(self._programs.family, self._programs.netns)
+
+    async def look(self) -> int:
+        """The epoch, up to date."""
+        now = await asyncio.to_thread(self._read)
+        if now != self._last:
+            self.epoch += 1
+            self._last = now
+        return self.epoch
+
+    async def wrote(self, blocks: int) -> None:
+        """After a write of ours that `look` came right before."""
+        before, self._last = self._last, await asyncio.to_thread(self._read)
+        if isinstance(before, int) and isinstance(self._last, int) and self._last - before != blocks:
+            self.epoch += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What an iptables-save showed. `epoch`: of the watch, from before the save."""
+
+    text: str
+    epoch: int
+
+
+class Rules:
+    """One family's rules in the kernel."""
+
+    def __init__(self, programs: Programs, watch: WriteWatch | None = None) -> None:
+        self.programs = programs
+        self.watch = watch or WriteWatch(programs)
+
+    def __repr__(self) -> str:
+        version = ".".join(map(str, self.programs.version))
+        return f"Rules({self.programs.name} {version} {self.programs.variant} epoch={self.watch.epoch})"
+
+    @property
+    def variant(self) -> Variant:
+        return Variant(self.programs.variant)
+
+    async def apply(self, change: Delta) -> None:
+        """Raises RestoreRefused: the blocks before the refused one are then in force."""
+        if not change.text:
+            return
+        await self.watch.look()
+        try:
+            await kernel.restore(self.programs, change.text)
+        finally:
+            await self.watch.wrote(change.text.count("\nCOMMIT\n"))
+
+    async def observe(self) -> Observed:
+        epoch = await self.watch.look()
+        return Observed(await kernel.save(self.programs), epoch)
+
+
+async def usable(family: Family, netns: str = "", variant: VariantName | None = None) -> Programs | None:
+    """The family's programs, or None if this machine cannot do iptables in that family."""
+    if family == "IPv6" and not sysctl.has_ipv6(netns):
+        return None
+    try:
+        return await kernel.detect(family, variant, netns)
+    except Unavailable as error:
+        log.info("iptables.unusable family=%s reason=%r", family, error.message)
+        return None
+
+
+def differences(
+    saved: str, pieces: Iterable[Piece], config: Config, stale: frozenset[str] = frozenset()
+) -> tuple[str, ...]:
+    """What somebody else did to our rules, a line each; () if they are as we left them. Pure, and slow on many rules.
+
+    Rules of others, and the place of our jumps among them, are not our business. In a shared chain the order of rules
+    means nothing but for its fixed tail. `stale`: chains we left standing on purpose.
+    """
+    found, wanted = _by_chain(saved), _by_chain(complete(pieces, config))
+    said = []
+    for place, rules in wanted.items():
+        table, chain = place
+        if place not in found:
+            said.append(f"{table}/{chain}: the chain is gone")
+        elif not chain.startswith("KUBE-"):
+            missing = Counter(rules) - Counter(found[place])
+            said += [f"{table}/{chain}: a jump is gone: {rule}" for rule in missing]
+        elif chain == names.FIREWALL:
+            continue  # shared with kubelet
+        elif found[place] != rules and (names.is_own_chain(chain) or _unlike(found[place], rules)):
+            said.append(f"{table}/{chain}: its rules are not ours")
+    strays = {chain for table, chain in found.keys() - wanted.keys() if table == "nat" and names.is_own_chain(chain)}
+    return (*said, *(f"nat/{chain}: nobody asked for this chain" for chain in sorted(strays - stale)))
+
+
+def _unlike(found: list[str], wanted: list[str]) -> bool:
+    return Counter(found) != Counter(wanted) or found[-1:] != wanted[-1:]
+
+
+def _by_chain(text: str) -> Mapping[tuple[str, str], list[str]]:
+    """(table, chain) -> its rules, in order, less what the kernel does not give back as it was given."""
+    chains: dict[tuple[str, str], list[str]] = {}
+    table = ""
+    for line in text.splitlines():
+        match line[:1]:
+            case "*":
+                table = line[1:].strip()
+            case ":":
+                chains.setdefault((table, line[1:].split(" ", 1)[0]), [])
+            case "-" if line.startswith("-A "):
+                chain, _, spec = line[3:].partition(" ")
+                chains.setdefault((table, chain), []).append(_coarse(spec))
+    return chains
+
+
+def _coarse(spec: str) -> str:
+    """A probability is kept in 31 bits: four digits of it come back as they were."""
+    head, word, tail = spec.partition("--probability ")
+    if not word:
+        return spec
+    number, _, rest = tail.partition(" ")
+    return f"{head}{word}{float(number):.4f} {rest}"
+
+
+async def clean_up(config: Config, netns: str = "") -> tuple[ClusterIPError, ...]:
+    """Take all our rules away, of one family and both variants; others' rules stay. What could not be done."""
+    errors: list[ClusterIPError] = []
+    variants: tuple[VariantName, ...] = ("nft", "legacy")
+    for variant in variants:
+        programs = await usable(config.family, netns, variant)
+        if programs is None:
+            continue
+        try:
+            text = await kernel.save(programs)
+            await Rules(programs).apply(delta.cleanup(delta.installed(text, config)))
+        except ClusterIPError as error:
+            errors.append(error)
+    return tuple(errors)
