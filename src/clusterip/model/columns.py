@@ -102,11 +102,11 @@ def _some(values: Iterable[str], nothing: str) -> str:
 
 def _service(obj: Object, now: float) -> Cells:
     spec = obj.get("spec") or {}
-    addresses = spec.get("clusterIPs") or [spec["clusterIP"]] if spec.get("clusterIP") else spec.get("clusterIPs") or []
+    addresses = spec.get("clusterIPs") or [spec.get("clusterIP")]
     return [
         _name(obj),
         spec.get("type", ""),
-        addresses[0] if addresses else NONE,
+        addresses[0] or NONE,
         _external(obj, spec),
         ",".join(map(_service_port, spec.get("ports") or ())) or NONE,
         _age(obj, now),
