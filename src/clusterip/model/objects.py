@@ -56,10 +56,17 @@ class Condition(Value, frozen=True):
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
+    last_update_time: str | None = None  # Deployments
+    last_heartbeat_time: str | None = None  # Nodes
+
+
+class NamespaceSpec(Value, frozen=True):
+    finalizers: tuple[str, ...] = ()
 
 
 class Namespace(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
+    spec: NamespaceSpec = NamespaceSpec()
 
 
 # --- Service ---------------------------------------------------------------------------------------------------
@@ -246,6 +253,13 @@ class PodReadinessGate(Value, frozen=True):
     condition_type: str
 
 
+class Toleration(Value, frozen=True):
+    key: str = ""  # "": every taint
+    operator: str = "Equal"  # "Equal", "Exists"
+    value: str = ""
+    effect: str = ""  # "": every effect
+
+
 class PodSpec(Value, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -260,6 +274,8 @@ class PodSpec(Value, frozen=True):
     dns_config: DNSConfig | None = None
     host_aliases: tuple[HostAlias, ...] = ()
     readiness_gates: tuple[PodReadinessGate, ...] = ()
+    scheduler_name: str = "default-scheduler"
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class PodIP(Value, frozen=True):
