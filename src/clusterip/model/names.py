@@ -4,6 +4,10 @@ Source: RFC 1035, RFC 1123, RFC 6335 and the API's rules for labels and annotati
 """
 
 import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+Rule: TypeAlias = Callable[[str], str]
 
 _LABEL_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
