@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from clusterip.services.table import Backend, Entry, Frontend, FrontendKind, Protocol
+from clusterip.services.table import Entry, Frontend, FrontendKind, Protocol
 
 
 class Source(Enum):
@@ -33,9 +33,10 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The destination becomes `backend`; the source becomes the node's if `masqueraded`."""
+    """The destination becomes a backend's; the source becomes the node's if `masqueraded`."""
 
-    backend: Backend
+    address: str
+    port: int
     masqueraded: bool
 
 
@@ -96,7 +97,7 @@ def _answer(entry: Entry, frontend: Frontend, packet: Packet, policy: Policy) ->
         local = entry.internal_local
         masquerade = policy.masquerade_all or (policy.detects_pods and not own_pod)
     backends = entry.local if local else entry.cluster
-    ways = (Delivered(b, masquerade or b.address == packet.source_address) for b in backends)
+    ways = (Delivered(b.address, b.port, masquerade or b.address == packet.source_address) for b in backends)
     return frozenset(ways) or frozenset({Dropped()})
 
 

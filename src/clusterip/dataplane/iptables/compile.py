@@ -46,7 +46,7 @@ class Piece:
 class _Writer:
     """The parts of one entry's rules that repeat, and which chains it has."""
 
-    __slots__ = ("config", "entry", "ext", "fw", "internal", "label", "proto", "svc", "svl")
+    __slots__ = ("config", "ends", "entry", "ext", "fw", "internal", "label", "proto", "svc", "svl")
 
     def __init__(self, entry: Entry, config: Config) -> None:
         digest = names.service_digest(entry.name, entry.protocol)
@@ -60,6 +60,8 @@ class _Writer:
         restricted = entry.has_backends and entry.load_balancer_ips and entry.source_ranges
         self.fw = f"KUBE-FW-{digest}" if restricted else ""
         self.internal = self.svl if entry.internal_local else self.svc
+        used = {*(entry.cluster if self.svc else ()), *(entry.local if self.svl else ())}
+        self.ends = {b: names.endpoint_chain(entry.name, entry.protocol, b) for b in sorted(used, key=str)}
 
     @property
     def external(self) -> str:
@@ -97,11 +99,9 @@ def compile_entry(entry: Entry, config: Config) -> Piece:
 
 def _endpoint_chains(w: _Writer) -> list[OwnChain]:
     entry, proto = w.entry, w.proto
-    used = {*(entry.cluster if w.svc else ()), *(entry.local if w.svl else ())}
     comment = w.comment(w.label)
     chains = []
-    for backend in sorted(used, key=str):
-        name = names.endpoint_chain(entry.name, entry.protocol, backend)
+    for backend, name in w.ends.items():
         remember = f"{_recent(w, name, '--set')} " if entry.affinity_seconds else ""
         chains.append(
             OwnChain(
@@ -146,7 +146,7 @@ def _masquerade_rule(w: _Writer, chain: str) -> str:
 def _balance(w: _Writer, chain: str, backends: tuple[Backend, ...]) -> str:
     """Rule i is reached only if the i before it did not match, so it matches one time in n - i; the last always."""
     entry = w.entry
-    ends = [(b, names.endpoint_chain(entry.name, entry.protocol, b)) for b in backends]
+    ends = [(b, w.ends[b]) for b in backends]
     rules = []
     if entry.affinity_seconds:
         check = f"--rcheck --seconds {entry.affinity_seconds} --reap"

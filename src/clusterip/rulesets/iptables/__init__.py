@@ -2,7 +2,7 @@
 
 from clusterip.rulesets.iptables.parse import BadRuleset, parse, parse_rule
 from clusterip.rulesets.iptables.restore import RestoreRefused, empty, restore
-from clusterip.rulesets.iptables.text import line_text, rule_text, ruleset_text, table_text
+from clusterip.rulesets.iptables.text import line_text, match_text, rule_text, ruleset_text, table_text
 from clusterip.rulesets.iptables.values import Chain, Counters, Match, Rule, Ruleset, Table, Target
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Target",
     "empty",
     "line_text",
+    "match_text",
     "parse",
     "parse_rule",
     "restore",
