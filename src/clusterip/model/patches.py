@@ -192,9 +192,18 @@ def _merge_list(before: list[Any], patch: list[Any], known: Field, order: Any) -
         merged = before + [value for value in _distinct(patch) if value not in before]
     else:
         merged = _merge_items(before, patch, item, known.merge_key)
+    return _ordered(merged, before, _order(patch, order, known.merge_key), known.merge_key)
+
+
+def _order(patch: list[Any], order: Any, merge_key: str) -> list[Any]:
+    """The items whose order the patch lays down: its own, or those of its $setElementOrder, which must agree."""
+    own = [one for one in patch if not (isinstance(one, dict) and _DIRECTIVE in one)]
     if order is None:
-        return merged
-    return _ordered(merged, before, _list(order, _ORDER), known.merge_key)
+        return own
+    wanted = iter([_identity(one, merge_key) for one in _list(order, _ORDER)])
+    if not all(_identity(one, merge_key) in wanted for one in own):
+        raise _bad(f"the order of the items in the patch does not match {_ORDER.rstrip('/')}")
+    return list(order)
 
 
 def _merge_items(before: list[Any], patch: list[Any], item: Type, merge_key: str) -> list[Any]:
