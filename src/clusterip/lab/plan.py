@@ -16,7 +16,8 @@ FABRIC = IPv4Network("192.168.50.0/24")
 PODS = IPv4Network("10.244.0.0/16")
 DOMAIN = "cluster.local"
 CONTROL_PLANE, CONTROL_PLANE_IP, API_PORT = "control-plane", "192.168.50.1", 6443
-HOST_IP, HOST_GATEWAY = "192.168.50.254", "192.168.50.253"  # the two ends of the link that --host-access adds
+# The two ends of the link that --host-access adds: link-local, so that no network of the machine has them.
+HOST_IP, HOST_GATEWAY = "169.254.50.2", "169.254.50.1"
 AGENT_PORT, METRICS_PORT, HEALTH_PORT = 10250, 10249, 10256  # on each node
 MAX_NODES = 100
 MAX_NAME = 12  # characters: with a suffix it must fit into the 15 of a link's name
@@ -48,10 +49,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return f"{prefix(self.name)}{member}"
 
     @property
-    def host_link(self) -> str:
-        return f"{self.name}-h"
-
-    @property
     def api_service_ip(self) -> str:
         return self.service_ip(1)
 
@@ -66,6 +63,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def prefix(name: str) -> str:
     """Of all network namespaces of the cluster. No name holds a dot, so no cluster's prefix begins another's."""
     return f"{name}."
+
+
+def host_link(name: str) -> str:
+    """The link that --host-access adds to the machine's own namespace."""
+    return f"{name}-h"
 
 
 def node_number(node: str) -> int:

@@ -1,0 +1,13 @@
+"""`clusterip kubeconfig`: where the cluster's kubeconfig is."""
+
+import click
+
+
+@click.command()
+@click.option("--name", default="clusterip", show_default=True, help="The cluster.")
+def command(name: str) -> None:
+    """Print the path of the cluster's kubeconfig: export KUBECONFIG=$(clusterip kubeconfig)"""
+    from clusterip.lab.state import existing
+
+    state, _ = existing(name)
+    click.echo(state.kubeconfig)

@@ -1,0 +1,106 @@
+"""`clusterip up`: a cluster of several nodes on this machine."""
+
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from clusterip.lab.plan import Plan
+    from clusterip.lab.state import State
+    from clusterip.lab.up import Rise, Step
+
+HELP = """Bring up a cluster of several nodes on this machine, in network namespaces: an API server and controllers for
+kubectl, and on each node an agent that runs pods as processes, and a proxy. No container engine, no images.
+
+Addresses: pods 10.244.N.0/24 on node-N, Services 10.96.0.0/16, nodes 192.168.50.(10+N). This machine's own network
+gets no link, no route and no rule, but for --host-access.
+"""
+
+
+@click.command(help=HELP)
+@click.option("--nodes", default=3, show_default=True)
+@click.option("--name", default="clusterip", show_default=True, help="Clusters of several names live side by side.")
+@click.option("--proxy-mode", default="iptables", show_default=True)
+@click.option("--iptables-variant", default="", help="nft or legacy; as `iptables` of this machine if not given.")
+@click.option("--host-access", is_flag=True, help="One link and one route, so that this machine reaches the Services.")
+@click.option("--service-cidr", default="10.96.0.0/16", show_default=True, help="Addresses of the Services.")
+@click.option("--node-port-range", default="30000-32767", show_default=True)
+@click.option("--images", default="", metavar="FILE", help="YAML: what program an image name stands for.")
+@click.option("--proxy-config", default="", metavar="FILE", help="kube-proxy's configuration, completed for each node.")
+@click.option("--no-wait", is_flag=True, help="Return when the API server answers.")
+def command(images: str, proxy_config: str, no_wait: bool, **options: object) -> None:
+    from clusterip.lab import down, up
+    from clusterip.lab.files import Given, read_mapping
+    from clusterip.lab.state import locked, state_of
+
+    plan = _plan(**options)
+    given = Given(proxy=read_mapping(proxy_config, "--proxy-config"), images=read_mapping(images, "--images"))
+    up.preflight(plan)
+    state = state_of(plan.name)
+    with locked(plan.name):
+        found = up.standing(state)
+        if found.plan is not None:
+            up.refuse_other(plan, found.plan)
+            click.echo(f"cluster {plan.name} is up already: {plan.nodes} nodes")
+            _say_next(plan, state)
+            return
+        if found.remains:
+            asyncio.run(down.take_away(state))
+            click.echo(f"cluster {plan.name}: cleaned up what was left of it: {found.remains[0]}")
+        asyncio.run(_rise(up.Rise(plan, state, given), wait=not no_wait))
+    _say_next(plan, state)
+
+
+def _plan(**options: object) -> "Plan":
+    """From the options as click has them."""
+    import msgspec
+
+    from clusterip.lab.plan import Plan, checked
+
+    options["node_ports"] = options.pop("node_port_range")
+    return checked(msgspec.convert(options, Plan))
+
+
+async def _rise(rise: "Rise", *, wait: bool) -> None:
+    begun = time.monotonic()
+    for step in rise.steps(wait=wait):
+        await _run(step)
+    click.echo(f"up in {time.monotonic() - begun:.1f} s")
+
+
+async def _run(step: "Step") -> None:
+    """A terminal sees the step while it runs."""
+    shown = sys.stdout.isatty()
+    if shown:
+        click.echo(f"  {step.title} ...", nl=False)
+    begun = time.monotonic()
+    try:
+        said = await step.run()
+    except BaseException:
+        if shown:
+            click.echo(f"\r\x1b[K{click.style('✗', fg='red')} {step.title}")
+        raise
+    took = f"{time.monotonic() - begun:.1f} s"
+    if shown:
+        click.echo(f"\r\x1b[K{click.style('✓', fg='green')} {step.title:<40} {took:>6}  {click.style(said, dim=True)}")
+    else:
+        click.echo(f"{step.title}: {took}{', ' if said else ''}{said}")
+
+
+def _say_next(plan: "Plan", state: "State") -> None:
+    """What to type now."""
+    name = "" if plan.name == "clusterip" else f" --name {plan.name}"
+    click.echo()
+    for line in (
+        f"export KUBECONFIG={state.kubeconfig}",
+        "kubectl get nodes,services,pods -A -o wide",
+        "kubectl create deployment app --image=clusterip/echo --replicas=3",
+        "kubectl expose deployment app --port=80 --target-port=8080",
+        f"clusterip exec{name} client -- curl -s http://app/hostname",
+        f"clusterip exec{name} node-1 -- iptables -t nat -L KUBE-SERVICES -n",
+        f"clusterip demo{name}",
+    ):
+        click.echo(f"  {line}")

@@ -1,0 +1,83 @@
+"""What a new cluster holds from the start: its DNS server, and a pod to look from."""
+
+from clusterip.client.api import Api
+from clusterip.lab.plan import Plan
+from clusterip.model.resources import DEPLOYMENTS, NAMESPACES, PODS, SERVICES, Resource
+from clusterip.model.status import ApiError, Object
+
+CLIENT = "client"
+DNS_NAMESPACE, DNS_DEPLOYMENT, DNS_SERVICE = "kube-system", "cluster-dns", "kube-dns"
+DNS_LABELS = {"k8s-app": "kube-dns"}
+METRICS_PORT = 9153
+
+
+async def create(api: Api, plan: Plan) -> None:
+    """What is there already stays."""
+    await _create(api, NAMESPACES, "", {"metadata": {"name": DNS_NAMESPACE}})
+    await _create(api, SERVICES, DNS_NAMESPACE, dns_service(plan))
+    await _create(api, DEPLOYMENTS, DNS_NAMESPACE, dns_deployment())
+    await _create(api, PODS, "default", client_pod())
+
+
+async def _create(api: Api, resource: Resource, namespace: str, body: Object) -> None:
+    try:
+        await api.create(resource, namespace, {"apiVersion": resource.api_version, "kind": resource.kind, **body})
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+
+
+def dns_service(plan: Plan) -> Object:
+    return {
+        "metadata": {"name": DNS_SERVICE, "namespace": DNS_NAMESPACE, "labels": DNS_LABELS},
+        "spec": {
+            "selector": DNS_LABELS,
+            "clusterIP": plan.dns_ip,
+            "ports": [
+                {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},
+                {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53},
+                {"name": "metrics", "port": METRICS_PORT, "protocol": "TCP", "targetPort": METRICS_PORT},
+            ],
+        },
+    }
+
+
+def dns_deployment() -> Object:
+    container = {
+        "name": "dns",
+        "image": "clusterip/dns",
+        "ports": [
+            {"name": "dns", "containerPort": 53, "protocol": "UDP"},
+            {"name": "dns-tcp", "containerPort": 53, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+        ],
+        "readinessProbe": {
+            "httpGet": {"path": "/ready", "port": METRICS_PORT},
+            "periodSeconds": 1,
+            "failureThreshold": 3,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": "/health", "port": METRICS_PORT},
+            "initialDelaySeconds": 10,
+            "periodSeconds": 10,
+        },
+    }
+    return {
+        "metadata": {"name": DNS_DEPLOYMENT, "namespace": DNS_NAMESPACE, "labels": DNS_LABELS},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": DNS_LABELS},
+            # The server of names must not need names to be found.
+            "template": {
+                "metadata": {"labels": DNS_LABELS},
+                "spec": {"dnsPolicy": "Default", "containers": [container]},
+            },
+        },
+    }
+
+
+def client_pod() -> Object:
+    return {
+        "metadata": {"name": CLIENT, "namespace": "default", "labels": {"app": CLIENT}},
+        "spec": {"containers": [{"name": CLIENT, "image": "clusterip/client"}]},
+    }

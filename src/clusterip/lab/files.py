@@ -1,0 +1,158 @@
+"""The files of a cluster: certificates, tokens, kubeconfigs, the proxy's configuration, images."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from clusterip.errors import BadInput, Unavailable
+from clusterip.lab.certificates import Authority, token
+from clusterip.lab.plan import API_PORT, CONTROL_PLANE_IP, DOMAIN, PODS, Plan, node_ip
+from clusterip.lab.state import State, write
+
+ADMIN, CONTROLLERS, PROXY, DNS = "admin", "controllers", "proxy", "dns"
+API_INSIDE = f"https://{CONTROL_PLANE_IP}:{API_PORT}"
+# user of a kubeconfig -> name and groups, as in Kubernetes; nodes come on top
+USERS: Mapping[str, tuple[str, str]] = {
+    ADMIN: ("kubernetes-admin", "system:masters"),
+    CONTROLLERS: ("system:kube-controller-manager", "system:authenticated"),
+    PROXY: ("system:kube-proxy", "system:authenticated"),
+    DNS: ("system:serviceaccount:kube-system:cluster-dns", "system:serviceaccounts"),
+}
+IPTABLES = tuple(f"{family}{verb}" for family in ("iptables", "ip6tables") for verb in ("", "-save", "-restore"))
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Files of the user's that go into the cluster's own, as documents."""
+
+    proxy: Mapping[str, object]
+    images: Mapping[str, object]
+
+
+def write_all(plan: Plan, state: State, given: Given, loopback_port: int) -> None:
+    """`loopback_port`: where this machine reaches the API server on 127.0.0.1."""
+    state.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state.directory.chmod(0o700)
+    state.logs.mkdir(exist_ok=True)
+    authority = Authority(plan.name)
+    write(state.pki / "ca.crt", authority.certificate)
+    names = (
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        f"kubernetes.default.svc.{DOMAIN}",
+        "localhost",
+        "127.0.0.1",
+        CONTROL_PLANE_IP,
+        plan.api_service_ip,
+    )
+    _write_pair(state, authority, "apiserver", names)
+    tokens = {user: token() for user in (*USERS, *plan.node_names)}
+    for node in plan.node_names:
+        _write_pair(state, authority, node, (node, node_ip(node)))
+    write(state.pki / "tokens.csv", "".join(_token_line(user, secret) for user, secret in tokens.items()))
+    for user, secret in tokens.items():
+        server = _server(plan, user, loopback_port)
+        write(
+            state.directory / f"{user}.kubeconfig", kubeconfig(plan.name, user, (server, authority.certificate), secret)
+        )
+    for node in plan.node_names:
+        write(state.directory / f"{node}.proxy.yaml", proxy_config(plan, state, node, given.proxy))
+    write(state.directory / "images.yaml", yaml.safe_dump(dict(given.images), sort_keys=False))
+    if plan.iptables_variant:
+        _choose_iptables(state.directory / "bin", plan.iptables_variant)
+
+
+def _server(plan: Plan, user: str, loopback_port: int) -> str:
+    """The admin comes from any shell of this machine, the DNS server is a pod, the others are on the fabric."""
+    if user == ADMIN:
+        return f"https://127.0.0.1:{loopback_port}"
+    return f"https://{plan.api_service_ip}:443" if user == DNS else API_INSIDE
+
+
+def _token_line(user: str, secret: str) -> str:
+    name, groups = USERS.get(user, (f"system:node:{user}", "system:nodes"))
+    return f'{secret},{name},"{groups}"\n'
+
+
+def _write_pair(state: State, authority: Authority, name: str, names: tuple[str, ...]) -> None:
+    pair = authority.serving(name, names)
+    write(state.pki / f"{name}.crt", pair.certificate)
+    write(state.pki / f"{name}.key", pair.key)
+
+
+def kubeconfig(cluster: str, user: str, server: tuple[str, bytes], secret: str) -> str:
+    """`server`: its URL, and the PEM of the authority that signed its certificate."""
+    from base64 import b64encode
+
+    url, authority = server
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": cluster,
+                "cluster": {"server": url, "certificate-authority-data": b64encode(authority).decode()},
+            }
+        ],
+        "users": [{"name": f"{user}@{cluster}", "user": {"token": secret}}],
+        "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": f"{user}@{cluster}"}}],
+        "current-context": cluster,
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def proxy_config(plan: Plan, state: State, node: str, given: Mapping[str, object]) -> str:
+    """kube-proxy's configuration file for one node: the user's, with what the node must have of its own."""
+    document: dict[str, object] = {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": plan.proxy_mode,
+        "clusterCIDR": str(PODS),
+        # These are settings of the whole machine, which a node's namespace cannot, and must not, change.
+        "conntrack": {"maxPerCore": 0, "min": 0},
+        **given,
+        "hostnameOverride": node,
+    }
+    connection = given.get("clientConnection")
+    document["clientConnection"] = {
+        **(connection if isinstance(connection, Mapping) else {}),
+        "kubeconfig": str(state.directory / f"{PROXY}.kubeconfig"),
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def read_mapping(path: str, option: str) -> Mapping[str, object]:
+    """A YAML file that holds one mapping; {} for no path. Raises BadInput."""
+    if not path:
+        return {}
+    try:
+        document = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506  (both are safe)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadInput(f"{option} {path}: cannot be read, {reason}") from error
+    except yaml.YAMLError as error:
+        raise BadInput(f"{option} {path}: is not YAML, {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise BadInput(f"{option} {path}: holds no mapping")
+    return document
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _choose_iptables(folder: Path, variant: str) -> None:
+    """A folder in which `iptables` is the variant asked for. Everything on a node finds it first."""
+    folder.mkdir(exist_ok=True)
+    for name in IPTABLES:
+        stem, _, verb = name.partition("-")
+        program = shutil.which(f"{stem}-{variant}" + (f"-{verb}" if verb else ""))
+        if program is None:
+            raise Unavailable(f"{stem}-{variant}: no such program", hint="apt-get install iptables")
+        link = folder / name
+        link.unlink(missing_ok=True)
+        os.symlink(program, link)
