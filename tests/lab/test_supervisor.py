@@ -32,7 +32,7 @@ async def state(tmp_path: Path) -> AsyncIterator[State]:
     made.logs.mkdir(parents=True)
     yield made
     await down.take_away(made)
-    assert down.remains(made) == ()
+    assert down.remains(made) == ""
 
 
 def component(state: State, name: str, code: str) -> Component:
@@ -141,7 +141,7 @@ async def test_down_unmounts_what_is_mounted_in_its_directory(state: State) -> N
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "none", str(place)], check=True)  # noqa: ASYNC221
     assert (await down.take_away(state)).mounts == 1
-    assert down.remains(state) == ()
+    assert down.remains(state) == ""
 
 
 def test_a_dead_process_that_nobody_has_waited_for_is_dead() -> None:

@@ -42,15 +42,16 @@ def command(images: str, proxy_config: str, no_wait: bool, **options: object) ->
     state = state_of(plan.name)
     with locked(plan.name):
         found = up.standing(state)
+        rise = up.Rise(plan, state, given)
         if found.plan is not None:
             up.refuse_other(plan, found.plan)
-            click.echo(f"cluster {plan.name} is up already: {plan.nodes} nodes")
-            _say_next(plan, state)
-            return
-        if found.remains:
-            asyncio.run(down.take_away(state))
-            click.echo(f"cluster {plan.name}: cleaned up what was left of it: {found.remains[0]}")
-        asyncio.run(_rise(up.Rise(plan, state, given), wait=not no_wait))
+            click.echo(f"cluster {plan.name} is up already")
+            asyncio.run(_run_all(rise.waits(wait=not no_wait)))
+        else:
+            if found.remains:
+                asyncio.run(down.take_away(state))
+                click.echo(f"cluster {plan.name}: cleaned up what was left of it: {found.remains}")
+            asyncio.run(_rise(rise, state, wait=not no_wait))
     _say_next(plan, state)
 
 
@@ -64,11 +65,23 @@ def _plan(**options: object) -> "Plan":
     return checked(msgspec.convert(options, Plan))
 
 
-async def _rise(rise: "Rise", *, wait: bool) -> None:
+async def _rise(rise: "Rise", state: "State", *, wait: bool) -> None:
+    """What fails before there is anything to look at is taken away; later, its logs are worth more."""
+    from clusterip.lab.down import take_away
+
     begun = time.monotonic()
-    for step in rise.steps(wait=wait):
-        await _run(step)
+    try:
+        await _run_all(rise.makes())
+    except BaseException:
+        await take_away(state)
+        raise
+    await _run_all(rise.waits(wait=wait))
     click.echo(f"up in {time.monotonic() - begun:.1f} s")
+
+
+async def _run_all(steps: "tuple[Step, ...]") -> None:
+    for step in steps:
+        await _run(step)
 
 
 async def _run(step: "Step") -> None:

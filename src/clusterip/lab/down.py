@@ -59,8 +59,8 @@ def belonging(state: State) -> tuple[Identity, ...]:
     return tuple({p for p in recorded if processes.alive(p)} | set(processes.inside(network.left(state.name))))
 
 
-def remains(state: State) -> tuple[str, ...]:
-    """What is there of a cluster, in words; () if nothing is."""
+def remains(state: State) -> str:
+    """What is there of a cluster, in words; "" if nothing is."""
     running = len(supervisors(state)) + len(belonging(state))
     removed = Removed(
         processes=running,
@@ -68,7 +68,7 @@ def remains(state: State) -> tuple[str, ...]:
         mounts=len(_mounted_below(state.directory)),
         directory=state.directory.exists(),
     )
-    return (str(removed),) if removed else ()
+    return str(removed)
 
 
 async def take_away(state: State) -> Removed:

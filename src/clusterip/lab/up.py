@@ -33,7 +33,7 @@ class Standing:
     """What is there of a cluster before `up` begins."""
 
     plan: Plan | None = None  # the plan of one that runs
-    remains: tuple[str, ...] = ()  # what a crash left
+    remains: str = ""  # what a crash left, in words
 
 
 def standing(state: State) -> Standing:
@@ -79,18 +79,21 @@ class Rise:
     def __repr__(self) -> str:
         return f"Rise({self._plan.name})"
 
-    def steps(self, *, wait: bool) -> tuple[Step, ...]:
-        first = (
-            Step("network", self._network),
-            Step("certificates and configuration, processes", self._processes),
-            Step("API server", self._api),
-        )
+    def makes(self) -> tuple[Step, ...]:
+        """The steps that make something: run once."""
+        return (Step("network", self._network), Step("processes", self._processes))
+
+    def waits(self, *, wait: bool) -> tuple[Step, ...]:
+        """The steps that wait until all works, or with `wait` off only the API server: may be run again."""
         rest = (
-            Step(f"{self._plan.nodes} node{'s' * (self._plan.nodes > 1)} ready", self._nodes),
+            Step(f"{self._plan.nodes} node{'s' * (self._plan.nodes > 1)}", self._nodes),
             Step("cluster DNS", self._dns),
             Step("client pod", self._client),
         )
-        return (*first, *rest) if wait else first
+        return (Step("API server", self._api), *(rest if wait else ()))
+
+    def steps(self, *, wait: bool) -> tuple[Step, ...]:
+        return (*self.makes(), *self.waits(wait=wait))
 
     async def _network(self) -> str:
         await network.build(self._plan)
