@@ -130,13 +130,13 @@ async def _chain(stage: Stage, node: Place) -> str:
 
 
 def _lots(draws: list[reading.Jump], table: str) -> Explained:
-    """ "KUBE-SEP-...  10.244.2.4:8080  2/3 x 1/2 = 1/3"."""
-    rows, left = [], Fraction(1)
+    """ "KUBE-SEP-... (10.244.3.9:8080)  2/3 × 1/2 × 1 = 1/3"."""
+    rows, passed = [], ""
     for number, draw in enumerate(draws):
         chance = Fraction(1, len(draws) - number)  # which the kernel's own number is closest to
-        product = f"{left} × {chance} = {left * chance}" if number else f"{chance}"
+        product = f"{passed}{chance} = 1/{len(draws)}" if passed else f"{chance}"
         rows.append((f"{draw.to} ({reading.dnat(reading.in_chain(table, draw.to))})", product))
-        left *= 1 - chance
+        passed += f"{1 - chance} × "
     return Explained(tuple(rows))
 
 

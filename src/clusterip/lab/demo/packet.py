@@ -119,7 +119,7 @@ def _rewritten(stage: Stage, journey: Journey) -> Sequence[Shown]:
         yes,
         Counters(journey.counters),
         Claim(
-            "Of the three rules just one counted a packet: the first packet of a connection asks, and no later one.",
+            "One rule counted one packet, though many followed: only the first of a connection draws.",
             len(rose) == 1 and rose[0].after - rose[0].before == 1,
             ", ".join(f"{row.before} -> {row.after}" for row in journey.counters),
         ),
@@ -128,7 +128,7 @@ def _rewritten(stage: Stage, journey: Journey) -> Sequence[Shown]:
         ),
         Claim(
             f"On the way {stage.address}:{PORT} has become {backend.address}:{POD_PORT}, "
-            f"{(arrived.at - sent.at) * 1e6:.0f} µs later.",
+            f"{(arrived.at - sent.at) * 1000:.2f} ms later.",
             (arrived.destination, arrived.destination_port) == (backend.address, POD_PORT),
             arrived.text,
         ),
