@@ -1,0 +1,148 @@
+"""From the configuration, the Node and what this machine can do: the parts that serve each family."""
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from clusterip.dataplane.iptables import Config, Detector, FromCIDR, FromInterface
+from clusterip.dataplane.iptables.apply import Rules, WriteWatch, usable
+from clusterip.errors import Unavailable
+from clusterip.kernel import iptables as kernel
+from clusterip.kernel import nfacct
+from clusterip.kernel.iptables import WAITS, Programs
+from clusterip.model.objects import Node
+from clusterip.proxy import node, prepare, rules
+from clusterip.proxy.config import ProxyConfig
+from clusterip.proxy.events import Events
+from clusterip.proxy.health import Health
+from clusterip.proxy.loop import FamilyParts
+from clusterip.proxy.metrics import INVALID_DROPPED, LOCALHOST_ACCEPTED
+from clusterip.proxy.proxier import Proxier
+from clusterip.proxy.service_health import ServiceHealth
+from clusterip.services.table import Family
+from clusterip.services.tracker import ServiceName
+
+log = logging.getLogger(__name__)
+
+ServedAddresses = Callable[[], Awaitable[tuple[str, ...] | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What was found at start."""
+
+    node: Node | None  # ours
+    programs: tuple[Programs, ...]  # one a family, the first family's first
+    counters: tuple[str, ...]  # of nfacct; (): the kernel has none
+    liberal: bool  # nf_conntrack_tcp_be_liberal
+
+
+async def look(config: ProxyConfig, ours: Node | None) -> Machine:
+    """Raises Unavailable if iptables cannot be used in the first family."""
+    primary = rules.primary_family(config)
+    programs = []
+    for family in sorted(node.FAMILIES, key=lambda f: f != primary):
+        found = await usable(family)
+        if found:
+            programs.append(found)
+            log.info("proxy.iptables.found family=%s variant=%s version=%s", family, found.variant, found.version)
+        elif family == primary:
+            raise Unavailable(
+                f"{family}: no usable iptables on this machine, and bindAddress {config.bind_address} asks for it",
+                hint="apt-get install iptables",
+            )
+    liberal = await asyncio.to_thread(prepare.conntrack_is_liberal)
+    return Machine(ours, tuple(programs), await asyncio.to_thread(_counters), liberal)
+
+
+def families(config: ProxyConfig, machine: Machine, health: Health, events: Events) -> tuple[FamilyParts, ...]:
+    """Raises BadInput or Unavailable if the local-traffic detector cannot work in any family."""
+    watches: dict[str, WriteWatch] = {}
+    parts = []
+    for programs in machine.programs:
+        # The nft variant counts the writes of both families as one.
+        shared = programs.variant if programs.variant == "nft" else programs.family
+        watch = watches.setdefault(shared, WriteWatch(programs))
+        served = served_addresses(config, programs.family, node.node_ips(config, machine.node)[programs.family])
+        proxier = Proxier(rule_config(config, machine, programs), Rules(programs, watch), served)
+        parts.append(FamilyParts(proxier, _service_health(programs.family, health, events), served))
+    return tuple(parts)
+
+
+def rule_config(config: ProxyConfig, machine: Machine, programs: Programs) -> Config:
+    """Pure."""
+    family = programs.family
+    return Config(
+        family=family,
+        node_ip=node.node_ips(config, machine.node)[family],
+        detector=detector(config, machine.node, family),
+        masquerade_bit=config.iptables.masquerade_bit,
+        masquerade_all=config.iptables.masquerade_all,
+        localhost_node_ports=config.iptables.localhost_node_ports,
+        random_fully=programs.version >= WAITS,
+        nfacct=bool(machine.counters),
+        drop_invalid=not machine.liberal,
+    )
+
+
+def detector(config: ProxyConfig, ours: Node | None, family: Family) -> Detector | None:
+    """How a pod's packets are told from others; None: they are not. Pure."""
+    match config.detect_local_mode:
+        case "BridgeInterface":
+            return FromInterface(config.detect_local.bridge_interface)
+        case "InterfaceNamePrefix":
+            return FromInterface(f"{config.detect_local.interface_name_prefix}+")
+        case "NodeCIDR":
+            cidr = node.pod_range(ours, family)
+        case _:
+            cidr = rules.cluster_cidr(config, family)
+    if not cidr:
+        log.warning("proxy.detector.absent family=%s mode=%s", family, config.detect_local_mode)
+    return FromCIDR(cidr) if cidr else None
+
+
+def served_addresses(config: ProxyConfig, family: Family, node_ip: str) -> ServedAddresses:
+    """Asked at each load: which of the node's addresses serve node ports; None: all of them."""
+    wanted = config.node_port_addresses
+
+    async def all_addresses() -> None:
+        return None
+
+    async def own() -> tuple[str, ...]:
+        return (node_ip,)
+
+    networks = [ipaddress.ip_network(w, strict=False) for w in wanted if w != rules.PRIMARY]
+    ours = [n for n in networks if f"IPv{n.version}" == family]
+
+    async def matching() -> tuple[str, ...]:
+        found = await kernel.local_addresses(family)
+        return tuple(a for a in found if any(ipaddress.ip_address(a) in n for n in ours))
+
+    if wanted == (rules.PRIMARY,):
+        return own
+    if not ours or any(n.prefixlen == 0 for n in ours):
+        return all_addresses
+    return matching
+
+
+def serves_loopback(config: ProxyConfig) -> bool:
+    """Node ports on 127.0.0.1, which need route_localnet. Pure."""
+    wanted = config.node_port_addresses
+    if not config.iptables.localhost_node_ports or wanted == (rules.PRIMARY,):
+        return False
+    ours = [n for n in (ipaddress.ip_network(w, strict=False) for w in wanted) if n.version == 4]
+    return not ours or any(n.overlaps(ipaddress.ip_network("127.0.0.0/8")) for n in ours)
+
+
+def _counters() -> tuple[str, ...]:
+    wanted: Sequence[str] = (INVALID_DROPPED, LOCALHOST_ACCEPTED)
+    return tuple(wanted) if all(nfacct.ensure(name) for name in wanted) else ()
+
+
+def _service_health(family: Family, health: Health, events: Events) -> ServiceHealth:
+    async def failed(service: ServiceName, reason: str) -> None:
+        await events.on_service(service, "FailedToStartServiceHealthcheck", reason)
+
+    return ServiceHealth(family, lambda: health.healthy(asyncio.get_running_loop().time()), failed)

@@ -1,0 +1,277 @@
+"""The proxy's one loop: what the Mirror tells -> service table -> proxiers -> kernel. Owns all of them.
+
+While a sync runs, changes gather in the Mirror, folded; so nothing here needs a lock or a queue.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Never, Protocol
+
+from clusterip.client.view import Change, Ref, View
+from clusterip.errors import ClusterIPError
+from clusterip.model.objects import EndpointSlice, Node, Service
+from clusterip.model.status import Object
+from clusterip.proxy import conntrack_reconcile, node
+from clusterip.proxy.health import Health, eligible
+from clusterip.proxy.metrics import Metrics
+from clusterip.proxy.node import RangeChanged
+from clusterip.proxy.pace import DEEP_CHECK, Pace
+from clusterip.proxy.progress import Progress
+from clusterip.proxy.proxier import Proxier, Synced
+from clusterip.proxy.service_health import ServiceHealth, checks
+from clusterip.services.resolve import NodeContext
+from clusterip.services.table import Family
+from clusterip.services.tracker import ServiceName, ServiceTable, touched
+
+log = logging.getLogger(__name__)
+
+TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"  # on a slice: when what it tells of happened
+
+
+class Source(Protocol):
+    """What the loop needs of a `client.Mirror`."""
+
+    view: View
+    synced: asyncio.Event
+    revision: str
+
+    async def changes(self) -> Mapping[Ref, Change]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyParts:
+    """All that serves one family."""
+
+    proxier: Proxier
+    service_health: ServiceHealth
+    served_addresses: Callable[[], Awaitable[tuple[str, ...] | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    node: str  # our node's name
+    mode: str
+    min_sync_period: float  # seconds
+    sync_period: float  # seconds
+    pod_ranges: tuple[str, ...] | None = None  # that the rules were built on; None: they do not come from the Node
+    netns: str = ""  # where connection tracking is read; "": our own namespace
+
+
+class Loop:
+    def __init__(
+        self, source: Source, families: Sequence[FamilyParts], health: Health, metrics: Metrics, settings: Settings
+    ) -> None:
+        self._source = source
+        self._families = tuple(families)
+        self._health = health
+        self._metrics = metrics
+        self._settings = settings
+        self._table = ServiceTable([f.proxier.family for f in families])
+        self._context = NodeContext(settings.node)
+        self._pace = Pace(settings.min_sync_period, settings.sync_period)
+        self._triggers: dict[Family, list[float]] = {f.proxier.family: [] for f in families}
+        self._born = time.time()
+        self._fresh = True  # something was noted since the last sync
+        self._noted = ""  # revision
+        self._progress = Progress()
+
+    def __repr__(self) -> str:
+        return f"Loop(revision={self._progress.revision} noted={self._noted} {[f.proxier for f in self._families]})"
+
+    async def run(self) -> Never:
+        """Nothing is written before all lists are complete. Raises RangeChanged."""
+        await self._source.synced.wait()
+        log.info("proxy.loop.listed revision=%s", self._source.revision)
+        self._queue(f.proxier.family for f in self._families)
+        await self._take(within=0.05)  # there may be nothing at all in the cluster
+        while True:
+            now = time.monotonic()
+            pending = any(f.proxier.pending for f in self._families)
+            if now >= self._pace.next_sync(pending, self._fresh):
+                await self._sync()
+            elif now >= self._pace.next_check():
+                await self._check()
+            else:
+                if not pending:
+                    self._progress.revision = self._noted = self._source.revision
+                due = min(self._pace.next_sync(pending, self._fresh), self._pace.next_check())
+                await self._take(within=due - now)
+
+    def status(self) -> Object:
+        """What `clusterip status` shows of this node."""
+        proxiers = [f.proxier for f in self._families]
+        return {
+            "node": self._settings.node,
+            "mode": self._settings.mode,
+            "revision": self._progress.revision,
+            "lastSync": self._progress.last_sync,
+            "syncs": self._progress.syncs,
+            "failures": self._progress.failures,
+            "lastError": self._progress.last_error,
+            "pending": any(p.pending for p in proxiers),
+            "repairs": self._progress.repairs,
+            "drift": [line for p in proxiers for line in p.drift],
+            "entries": sum(len(p.entries) for p in proxiers),
+            "rules": sum(p.total.nat + p.total.filter for p in proxiers),
+            "families": {
+                p.family: {
+                    "variant": p.rules.programs.variant,
+                    "entries": len(p.entries),
+                    "rules": {"nat": p.total.nat, "filter": p.total.filter},
+                    "largeCluster": p.large,
+                }
+                for p in proxiers
+            },
+        }
+
+    async def _take(self, within: float) -> None:
+        try:
+            async with asyncio.timeout(None if within == math.inf else within):
+                changes = await self._source.changes()
+        except TimeoutError:
+            return
+        self._note(changes)
+
+    def _note(self, changes: Mapping[Ref, Change]) -> None:
+        self._noted = self._source.revision
+        names = touched(changes.values())
+        if any(ref.kind == "Node" and ref.name == self._settings.node for ref in changes):
+            names |= self._note_node()
+        for change in changes.values():
+            match change.after or change.before:
+                case Service():
+                    self._metrics.services_total.inc()
+                    self._metrics.services_pending.inc()
+                case EndpointSlice(address_type=family):
+                    self._metrics.endpoints_total.inc()
+                    self._metrics.endpoints_pending.inc()
+                    self._note_trigger(family, change.after)
+        entries = self._table.update(names, self._source.view, self._context)
+        noted = [f.proxier.family for f in self._families if f.proxier.note(entries)]
+        if noted:
+            self._fresh = True
+            self._queue(noted)
+
+    def _note_node(self) -> set[ServiceName]:
+        """The Services whose backends may be others now: all, if the node has moved to another zone."""
+        ours = self._source.view.get(Node, "", self._settings.node)
+        self._health.node_eligible = eligible(ours)
+        ranges = self._settings.pod_ranges
+        if ours is not None and ranges is not None and node.pod_ranges(ours) != ranges:
+            was, now = ",".join(ranges), ",".join(node.pod_ranges(ours)) or "none"
+            raise RangeChanged(f"node {self._settings.node}: its pod range was {was} and is {now}: restart to use it")
+        if ours is None or (context := node.context(ours, self._settings.node)) == self._context:
+            return set()
+        log.info("proxy.node.zone was=%r now=%r", self._context.zone, context.zone)
+        self._context = context
+        for family in self._families:
+            family.proxier.load_next()
+        self._fresh = True
+        return {ServiceName(s.metadata.namespace, s.metadata.name) for s in self._source.view.list(Service)}
+
+    def _note_trigger(self, address_type: str, after: object) -> None:
+        """When the change of a slice was called for; times before our start tell nothing about us."""
+        text = after.metadata.annotations.get(TRIGGER_TIME, "") if isinstance(after, EndpointSlice) else ""
+        for family, triggers in self._triggers.items():
+            if text and family == address_type:
+                try:
+                    triggers.append(datetime.fromisoformat(text).timestamp())
+                except ValueError:
+                    log.warning("proxy.trigger_time.unreadable value=%r", text)
+
+    def _queue(self, families: Iterable[Family]) -> None:
+        for family in families:
+            self._health.queued(family, time.monotonic())
+            self._metrics.queued.labels(family).set_to_current_time()
+
+    async def _sync(self) -> None:
+        self._fresh = False
+        failed = False
+        for family in self._families:
+            if family.proxier.pending:
+                failed = not await self._sync_family(family) or failed
+        now = time.monotonic()
+        if failed:
+            self._pace.failed(now)
+            return
+        self._pace.synced(now)
+        self._metrics.services_pending.set(0)
+        self._metrics.endpoints_pending.set(0)
+        self._progress.synced(self._noted)
+
+    async def _sync_family(self, family: FamilyParts) -> bool:
+        """True if it succeeded."""
+        proxier, name = family.proxier, family.proxier.family
+        full = proxier.full_next
+        try:
+            done = await proxier.sync()
+        except ClusterIPError as error:
+            log.error("proxy.sync.failed family=%s full=%s error=%r", name, full, error.message)
+            self._progress.failed(error.message)
+            self._metrics.failures.labels(name).inc()
+            if not full:
+                self._metrics.partial_failures.labels(name).inc()
+            return False
+        self._health.updated(name, time.monotonic())
+        self._measure(proxier, done)
+        if done.udp:
+            await self._end_stale_flows(proxier)
+        if done.health_checks or family.service_health.unopened:
+            await family.service_health.update(checks(proxier.entries.values()), await family.served_addresses())
+        return True
+
+    def _measure(self, proxier: Proxier, done: Synced) -> None:
+        metrics, name = self._metrics, proxier.family
+        facts = (name, done.full, len(done.changes), done.written.nat + done.written.filter, done.seconds * 1000)
+        log.info("proxy.sync.done family=%s full=%s entries=%d rules=%d ms=%.0f revision=%s", *facts, self._noted)
+        metrics.duration.labels(name).observe(done.seconds)
+        (metrics.full if done.full else metrics.partial).labels(name).observe(done.seconds)
+        metrics.last.labels(name).set_to_current_time()
+        for table in ("nat", "filter"):
+            metrics.rules.labels(table, name).set(getattr(proxier.total, table))
+            metrics.written.labels(table, name).set(getattr(done.written, table))
+        metrics.no_local.labels("internal", name).set(proxier.sums.internal_gaps)
+        metrics.no_local.labels("external", name).set(proxier.sums.external_gaps)
+        triggers, self._triggers[name] = self._triggers[name], []
+        for triggered in triggers:
+            if triggered >= self._born:
+                metrics.programming.labels(name).observe(max(0.0, time.time() - triggered))
+
+    async def _end_stale_flows(self, proxier: Proxier) -> None:
+        entries = [e for e in proxier.entries.values() if e.protocol == "UDP"]
+        started = time.monotonic()
+        try:
+            ended = await asyncio.to_thread(
+                conntrack_reconcile.reconcile, proxier.family, entries, self._settings.netns
+            )
+        except (ClusterIPError, OSError) as error:
+            log.error("proxy.conntrack.failed family=%s error=%r", proxier.family, str(error))
+            return
+        self._metrics.conntrack.labels(proxier.family).observe(time.monotonic() - started)
+        self._metrics.conntrack_deleted.labels(proxier.family).inc(ended)
+        if ended:
+            log.info("proxy.conntrack.ended family=%s flows=%d", proxier.family, ended)
+
+    async def _check(self) -> None:
+        """Has anybody touched our rules? If so, the next sync, which may start at once, writes them anew."""
+        for family in self._families:
+            proxier = family.proxier
+            try:
+                drift = await proxier.check(deep=time.monotonic() - proxier.checked > DEEP_CHECK)
+                await proxier.sweep()
+            except ClusterIPError as error:
+                log.error("proxy.check.failed family=%s error=%r", proxier.family, error.message)
+                self._progress.failed(error.message)
+                proxier.load_next()
+                continue
+            if drift:
+                log.warning("proxy.rules.disturbed family=%s found=%d first=%r", proxier.family, len(drift), drift[0])
+                self._progress.repairs += 1
+                self._fresh = True
+                self._queue((proxier.family,))
+        self._pace.checked(time.monotonic())

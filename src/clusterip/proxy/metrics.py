@@ -1,0 +1,120 @@
+"""kube-proxy's metrics, by its names. Source: kube-proxy 1.36, iptables mode."""
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+
+from clusterip import __version__
+from clusterip.kernel import nfacct
+from clusterip.proxy.gates import GATES
+from clusterip.services.table import Family
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+INVALID_DROPPED, LOCALHOST_ACCEPTED = "ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"
+
+_SYNC = tuple(0.001 * 2**k for k in range(15))
+_PROGRAMMING = (0.25, 0.5, *range(1, 60), *range(60, 120, 5), *range(120, 301, 30))
+_FAMILY = ("ip_family",)
+
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # kube-proxy has no _created series
+
+
+class NfacctCollector:
+    """Reads the kernel's packet counters when somebody asks."""
+
+    names: Mapping[str, tuple[str, str]] = {
+        INVALID_DROPPED: (
+            "kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
+            "packets dropped by iptables to work around conntrack problems",
+        ),
+        LOCALHOST_ACCEPTED: (
+            "kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
+            "packets accepted on node ports of the loopback interface",
+        ),
+    }
+
+    def __init__(self, counters: Iterable[str]) -> None:
+        self._counters = tuple(counters)
+
+    def collect(self) -> Iterator[Metric]:
+        for counter in self._counters:
+            found = nfacct.read(counter)
+            if found is not None:
+                name, text = self.names[counter]
+                yield CounterMetricFamily(name, text, value=found.packets)
+
+
+class Metrics:
+    def __init__(self, gates: Mapping[str, bool], nfacct_counters: Iterable[str] = ()) -> None:
+        self.registry = CollectorRegistry()
+        self.slis = CollectorRegistry()
+        self.duration = self._histogram("sync_proxy_rules_duration_seconds", "time of a sync", _SYNC)
+        self.full = self._histogram("sync_full_proxy_rules_duration_seconds", "time of a full sync", _SYNC)
+        self.partial = self._histogram("sync_partial_proxy_rules_duration_seconds", "time of a partial sync", _SYNC)
+        self.programming = self._histogram(
+            "network_programming_duration_seconds", "from a change of endpoints to the kernel", _PROGRAMMING
+        )
+        self.last = self._gauge("sync_proxy_rules_last_timestamp_seconds", "when a sync last succeeded", _FAMILY)
+        self.queued = self._gauge("sync_proxy_rules_last_queued_timestamp_seconds", "when a sync was queued", _FAMILY)
+        self.endpoints_pending = self._gauge("sync_proxy_rules_endpoint_changes_pending", "not yet programmed")
+        self.services_pending = self._gauge("sync_proxy_rules_service_changes_pending", "not yet programmed")
+        self.endpoints_total = self._counter("sync_proxy_rules_endpoint_changes_total", "changes of endpoints")
+        self.services_total = self._counter("sync_proxy_rules_service_changes_total", "changes of Services")
+        self.failures = self._counter("sync_proxy_rules_iptables_restore_failures_total", "failed syncs", _FAMILY)
+        self.partial_failures = self._counter(
+            "sync_proxy_rules_iptables_partial_restore_failures_total", "failed partial syncs", _FAMILY
+        )
+        self.rules = self._gauge("sync_proxy_rules_iptables_total", "rules we own", ("table", *_FAMILY))
+        self.written = self._gauge("sync_proxy_rules_iptables_last", "rules of the last sync", ("table", *_FAMILY))
+        self.no_local = self._gauge(
+            "sync_proxy_rules_no_local_endpoints_total",
+            "Service ports with a Local policy and no endpoint here",
+            ("traffic_policy", *_FAMILY),
+        )
+        self.healthz = Counter("proxy_healthz", "answers of /healthz", ("code",), "kubeproxy", registry=self.registry)
+        self.livez = Counter("proxy_livez", "answers of /livez", ("code",), "kubeproxy", registry=self.registry)
+        self.conntrack = self._histogram("conntrack_reconciler_sync_duration_seconds", "time of a clean-up", _SYNC)
+        self.conntrack_deleted = self._counter("conntrack_reconciler_deleted_entries_total", "flows ended", _FAMILY)
+        self.well = Gauge("kubernetes_healthcheck", "1: well", ("name", "type"), registry=self.slis)
+        self._about(gates)
+        counters = tuple(nfacct_counters)
+        if counters:
+            self.registry.register(NfacctCollector(counters))
+
+    def start_family(self, family: Family) -> None:
+        """Series that never counted anything are there with 0, as a rate needs them."""
+        for counter in (self.failures, self.partial_failures, self.conntrack_deleted):
+            counter.labels(family)
+        for policy in ("internal", "external"):
+            self.no_local.labels(policy, family).set(0)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def sli_text(self) -> bytes:
+        return generate_latest(self.slis)
+
+    def _about(self, gates: Mapping[str, bool]) -> None:
+        ProcessCollector(registry=self.registry)
+        build = Gauge(
+            "kubernetes_build_info",
+            "what this is",
+            ("git_version", "go_version", "platform"),
+            registry=self.registry,
+        )
+        build.labels(f"v1.36.0+clusterip.{__version__}", f"python{platform.python_version()}", "linux").set(1)
+        enabled = Gauge("kubernetes_feature_enabled", "feature gates", ("name", "stage"), registry=self.registry)
+        for name, on in gates.items():
+            enabled.labels(name, GATES[name].stage).set(int(on))
+
+    def _histogram(self, name: str, text: str, buckets: Iterable[float]) -> Histogram:
+        return Histogram(name, text, _FAMILY, "kubeproxy", buckets=tuple(buckets), registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+        return Gauge(name, text, labels, "kubeproxy", registry=self.registry)
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+        return Counter(name, text, labels, "kubeproxy", registry=self.registry)

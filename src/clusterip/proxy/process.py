@@ -1,0 +1,161 @@
+"""The proxy as a process: starts its parts, ends them on a signal."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Never
+
+from clusterip import __version__
+from clusterip.client import kubeconfig
+from clusterip.client.api import Api
+from clusterip.client.gc import tune_gc
+from clusterip.client.kubeconfig import Connection
+from clusterip.client.mirror import Mirror, Watched
+from clusterip.errors import ClusterIPError, Unavailable
+from clusterip.model.objects import EndpointSlice, Node, Service
+from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES
+from clusterip.proxy import build, configfile, gates, leftovers, node, prepare
+from clusterip.proxy.config import ProxyConfig
+from clusterip.proxy.events import Events
+from clusterip.proxy.health import Health
+from clusterip.proxy.loop import Loop, Settings
+from clusterip.proxy.metrics import Metrics
+from clusterip.proxy.servers import Told, health_app, metrics_app, serve
+from clusterip.services.resolve import HEADLESS_LABEL, PROXY_NAME_LABEL
+
+log = logging.getLogger(__name__)
+
+_FILE_POLL = 1.0  # seconds between looks at the configuration file
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is on the command line besides the configuration."""
+
+    master: str = ""  # the API server's URL; it wins over the kubeconfig's
+    config_file: str = ""  # watched: a change ends the process
+    init_only: bool = False
+
+
+async def run(config: ProxyConfig, options: Options) -> None:
+    """Until SIGTERM or SIGINT. The rules stay, so that connections go on while nobody is here.
+
+    Raises ClusterIPError for what makes going on pointless.
+    """
+    prepare.spare_from_oom(config.oom_score_adj)
+    await asyncio.to_thread(prepare.prepare_conntrack, config)
+    if build.serves_loopback(config):
+        await asyncio.to_thread(prepare.route_localnet)
+    if options.init_only:
+        return
+    tune_gc()
+    task = asyncio.ensure_future(_work(config, options))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("proxy.process.ended")
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+
+
+def _first(error: BaseException) -> BaseException:
+    """Of errors that came together one is told, and one that is meant for people rather than another."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    for_people = error.subgroup(ClusterIPError)
+    return _first((for_people or error).exceptions[0])
+
+
+async def _work(config: ProxyConfig, options: Options) -> None:
+    name = config.hostname_override.strip().lower() or socket.gethostname().lower()
+    async with Api(_connection(config, options), user_agent=f"kube-proxy/v1.36.0 clusterip/{__version__}") as api:
+        ours = await node.find(api, name, config)
+        machine = await build.look(config, ours)
+        await leftovers.remove_nftables()
+        health = Health([p.family for p in machine.programs], config.iptables.sync_period)
+        metrics = Metrics(gates.settings(config.feature_gates), machine.counters)
+        for programs in machine.programs:
+            metrics.start_family(programs.family)
+        events = Events(api, name)
+        mirror = Mirror(api, watched(name))
+        families = build.families(config, machine, health, events)
+        loop = Loop(mirror, families, health, metrics, _settings(config, name, ours))
+        told = Told(config.mode, lambda: configfile.to_document(config), loop.status)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(mirror.run(), name="mirror")
+            tasks.create_task(loop.run(), name="loop")
+            tasks.create_task(events.on_node("Starting"), name="event")
+            for server in _servers(config, (health, metrics), told, events):
+                tasks.create_task(server)
+            if options.config_file:
+                tasks.create_task(_watch_file(Path(options.config_file)), name="config file")
+
+
+def watched(name: str) -> tuple[Watched, ...]:
+    """All that the proxy of node `name` reads."""
+    return (
+        Watched(SERVICES, Service, label_selector=f"!{PROXY_NAME_LABEL}", field_selector="spec.clusterIP!=None"),
+        Watched(ENDPOINT_SLICES, EndpointSlice, label_selector=f"!{HEADLESS_LABEL}"),
+        Watched(NODES, Node, field_selector=f"metadata.name={name}"),
+    )
+
+
+def _settings(config: ProxyConfig, name: str, ours: Node | None) -> Settings:
+    return Settings(
+        node=name,
+        mode=config.mode,
+        min_sync_period=config.iptables.min_sync_period,
+        sync_period=config.iptables.sync_period,
+        pod_ranges=node.pod_ranges(ours) if config.detect_local_mode == "NodeCIDR" else None,
+    )
+
+
+def _connection(config: ProxyConfig, options: Options) -> Connection:
+    path = config.client_connection.kubeconfig
+    if options.master:
+        known = kubeconfig.load(path) if path else Connection(server="")
+        return replace(known, server=options.master.rstrip("/"))
+    return kubeconfig.load(path) if path else kubeconfig.in_cluster()
+
+
+def _servers(
+    config: ProxyConfig, measured: tuple[Health, Metrics], told: Told, events: Events
+) -> Iterator[Coroutine[None, None, Never]]:
+    health, metrics = measured
+    hard, now = config.bind_address_hard_fail, asyncio.get_running_loop().time
+
+    async def no_health(reason: str) -> None:
+        await events.on_node("FailedToStartProxierHealthcheck", reason, warning=True)
+
+    async def no_metrics(reason: str) -> None:
+        await events.on_node("FailedToStartMetricServer", reason, warning=True)
+
+    if config.healthz_bind_address:
+        yield serve(config.healthz_bind_address, health_app(health, metrics), hard_fail=hard, failed=no_health)
+    if config.metrics_bind_address:
+        app = metrics_app(told, metrics, lambda: health.healthy(now()))
+        yield serve(config.metrics_bind_address, app, hard_fail=hard, failed=no_metrics)
+
+
+async def _watch_file(path: Path) -> Never:
+    """Raises Unavailable when the file is written or replaced: whoever runs us starts us anew, with what it says."""
+
+    def stamp() -> tuple[int, int, int] | None:
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(path)
+            return found.st_ino, found.st_mtime_ns, found.st_size
+        return None
+
+    first = stamp()
+    while True:
+        await asyncio.sleep(_FILE_POLL)
+        if stamp() not in (first, None):
+            raise Unavailable(f"{path}: the configuration has changed", hint="start the proxy again to use it")
