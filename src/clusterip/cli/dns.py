@@ -19,7 +19,7 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0
 
 
 @click.command()
-@click.option("--kubeconfig", default="", help="Kubeconfig file; none: as a pod of the cluster.")
+@click.option("--kubeconfig", default="", help="Kubeconfig file; none, or in-cluster: as a pod.")
 @click.option(
     "--listen",
     "listen_on",
@@ -64,7 +64,7 @@ def command(
     from clusterip.dns.zone import Pods
 
     settings = Settings(
-        connection=load(kubeconfig) if kubeconfig else in_cluster(),
+        connection=in_cluster() if kubeconfig in ("", "in-cluster") else load(kubeconfig),
         listen=tuple(listen(option) for option in listen_on),
         http=listen(http) if http else None,
         domain=_domain(cluster_domain),
