@@ -109,7 +109,7 @@ def expectation(world: World, target: Target, client: Client) -> Expectation:
     packet = Packet(_source(target, client), "", target.address, target.port, target.protocol)
     known = _endpoints(slices, target)
     ready = sum(endpoint.conditions.ready is not False for endpoint in known)
-    says = f"{ready} of {len(known)} endpoint{'s are' if len(known) != 1 else ' is'} ready"
+    says = f"{ready} of {len(known)} endpoints ready"
     outcomes = route(entries, packet, Policy(node_port_addresses=frozenset({target.address} if target.node else ())))
     if Rejected() in outcomes:
         return Expectation(Expect.REFUSE, says if known else _why_empty(world, service, target))

@@ -13,13 +13,12 @@ from clusterip.lab.check.probe import Prober
 from clusterip.lab.check.values import Cell, Client, Report, Row, Target, Verdict
 from clusterip.model import objects, resources
 
-SECOND_LOOK = 1.0  # seconds: what changed just now has reached every kernel by then
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
     services: tuple[str, ...] = ()  # "web", "default/web"; (): all
     timeout: float = 2.0  # seconds a single try may take
+    second_look: float = 1.0  # seconds after which what seemed wrong is tried again: a change has arrived by then
 
 
 async def read(api: Api) -> World:
@@ -43,7 +42,7 @@ async def check(api: Api, clients: Sequence[Client], question: Question) -> Repo
     prober = Prober(question.timeout)
     rows = await _rows(prober, world, _pairs(targets(world, question.services), clients))
     if doubtful := [(row.target, c.client) for row in rows for c in row.cells if c.verdict is Verdict.WRONG]:
-        await asyncio.sleep(SECOND_LOOK)
+        await asyncio.sleep(question.second_look)
         world = await read(api)
         there = set(targets(world))
         again = await _rows(prober, world, [(target, client) for target, client in doubtful if target in there])
