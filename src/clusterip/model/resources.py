@@ -33,7 +33,7 @@ class Resource:
 
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, ("ns",), ("status", "finalize"))
-NODES = Resource("", "v1", "nodes", "Node", False, ("no",), ("status",))
+NODES = Resource("", "v1", "nodes", "Node", False, ("no",), ("status", "proxy"))
 PODS = Resource(
     "",
     "v1",
@@ -41,7 +41,7 @@ PODS = Resource(
     "Pod",
     True,
     ("po",),
-    ("status", "log", "exec", "attach", "portforward", "proxy", "eviction"),
+    ("status", "log", "exec", "proxy", "binding", "eviction"),
     ("all",),
 )
 SERVICES = Resource("", "v1", "services", "Service", True, ("svc",), ("status", "proxy"), ("all",))
