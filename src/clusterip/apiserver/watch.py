@@ -1,0 +1,141 @@
+"""Watches: what happened to a collection after a revision, as long as the client listens.
+
+A client that reads too slowly is not buffered for: the store's ring moves on, and the client is told 410.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import msgspec
+
+from clusterip.apiserver import documents, refusals
+from clusterip.apiserver.documents import Decoded
+from clusterip.apiserver.output import Form, Renderer
+from clusterip.apiserver.registry import Selection
+from clusterip.apiserver.requests import ListQuery, Target
+from clusterip.model.status import ApiError, Object
+from clusterip.model.tables import partial
+from clusterip.store.base import Compacted, Event, Item, Store
+
+BOOKMARK_EVERY = 5.0  # seconds
+LONGEST = 3600  # seconds a watch lasts if the client does not say
+_TOGETHER = 256  # events sent in one piece of the stream
+_INITIAL_END = {"k8s.io/initial-events-end": "true"}
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Watch:
+    """One client's watch. `run` returns when its time is over."""
+
+    store: Store
+    target: Target
+    query: ListQuery
+    wanted: Selection
+    renderer: Renderer
+    decoded: Decoded
+    _headed: bool = field(default=False, init=False)  # the columns of a table have been sent
+    _position: int = field(default=0, init=False)
+
+    async def run(self, send: Send) -> None:
+        try:
+            async with asyncio.timeout(self.query.timeout_seconds or LONGEST):
+                await self._stream(send)
+        except TimeoutError:
+            if self.query.bookmarks:
+                await send(self._bookmark())
+        except Compacted as error:
+            await send(_error(refusals.expired(error.revision, error.oldest)))
+        except ApiError as error:
+            await send(_error(error))
+
+    async def _stream(self, send: Send) -> None:
+        async for piece in self._initial():
+            await send(piece)
+        last = time.monotonic()
+        async with aclosing(self.store.watch(self.target.prefix, self._position)) as changes:
+            async for revision, events in changes:
+                lines = [line for event in events if (line := self._line(event))]
+                self._position = revision
+                for start in range(0, len(lines), _TOGETHER):
+                    await send(b"".join(lines[start : start + _TOGETHER]))
+                if self.query.bookmarks and time.monotonic() - last >= BOOKMARK_EVERY:
+                    last = time.monotonic()
+                    await send(self._bookmark())
+
+    async def _initial(self) -> AsyncGenerator[bytes, None]:
+        """What there is, if the client wants that first; sets the position that the stream goes on from."""
+        version, asked = self.query.resource_version, self.query.initial_events
+        if version not in ("", "0") and not asked:
+            self._position = self.query.revision
+            if self._position > self.store.revision:
+                # A client of a store that was younger than ours is: what it knows is of another world.
+                raise refusals.expired(self._position, self.store.revision)
+            return
+        if asked is False:
+            self._position = self.store.revision
+            return
+        page = await self.store.list(self.target.prefix)
+        self._position = page.revision
+        lines = [self._event("ADDED", i, i.revision) for i in page.items if self.wanted.matches_item(i)]
+        for start in range(0, len(lines), _TOGETHER):
+            yield b"".join(lines[start : start + _TOGETHER])
+        if asked and self.query.bookmarks:
+            yield self._bookmark(_INITIAL_END)
+
+    def _line(self, event: Event) -> bytes:
+        """What the event is to this client; b"": nothing. An object that begins or ceases to match comes or goes."""
+        now = self._matches(event.item)
+        before = self._matches(event.before)
+        if now:
+            assert event.item is not None
+            return self._event("MODIFIED" if before else "ADDED", event.item, event.revision)
+        if before:
+            last = event.item or event.before
+            assert last is not None
+            return self._event("DELETED", last, event.revision)
+        return b""
+
+    def _matches(self, item: Item | None) -> bool:
+        return item is not None and (self.wanted.all or self.wanted.matches(self.decoded.of(item)))
+
+    def _event(self, kind: str, item: Item, revision: int) -> bytes:
+        match self.renderer.form:
+            case Form.TABLE:
+                body = self.renderer.table(
+                    [_at(self.decoded.of(item), revision)], str(revision), with_definitions=not self._headed
+                )
+                self._headed = True
+            case Form.PARTIAL:
+                body = msgspec.json.encode(partial(_at(self.decoded.of(item), revision)))
+            case Form.JSON | Form.YAML:
+                body = documents.at(item, revision)
+        return b'{"type":"%b","object":%b}\n' % (kind.encode(), body)
+
+    def _bookmark(self, annotations: Object | None = None) -> bytes:
+        resource, version = self.renderer.resource, str(self._position)
+        metadata: Object = {"resourceVersion": version, "creationTimestamp": None}
+        if annotations:
+            metadata["annotations"] = annotations
+        obj: Object = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        match self.renderer.form:
+            case Form.TABLE:
+                body = self.renderer.table([obj] if annotations else [], version, with_definitions=not self._headed)
+                self._headed = True
+            case Form.PARTIAL:
+                body = msgspec.json.encode(partial(obj))
+            case Form.JSON | Form.YAML:
+                body = msgspec.json.encode(obj)
+        return b'{"type":"BOOKMARK","object":%b}\n' % body
+
+
+def _at(obj: Object, revision: int) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+
+
+def _error(error: ApiError) -> bytes:
+    return b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(error.status())
