@@ -124,7 +124,7 @@ class FakeApiServer:
             case "PUT":
                 return await self._replace(key, current, subresource, body)
             case "PATCH":
-                return await self._replace(key, current, subresource, _merged(current, body))
+                return await self._replace(key, current, subresource, merged(current, body))
             case "DELETE":
                 await self._delete(key, current, body)
                 return {"kind": "Status", "status": "Success"}
@@ -223,7 +223,7 @@ def _address(path: str) -> tuple[Resource, str, str, str]:
     return resource, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else ""
 
 
-def _merged(target: Any, patch: Any) -> Any:
+def merged(target: Any, patch: Any) -> Any:
     if not isinstance(patch, dict):
         return patch
     result = copy.deepcopy(target) if isinstance(target, dict) else {}
@@ -231,5 +231,5 @@ def _merged(target: Any, patch: Any) -> Any:
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = _merged(result.get(key), value)
+            result[key] = merged(result.get(key), value)
     return result

@@ -177,12 +177,22 @@ class Api:
         return document(await self._request("PATCH", path, query=query, body=body, content_type=kind.value), resource)
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, grace_seconds: int | None = None, uid: str = ""
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        grace_seconds: int | None = None,
+        uid: str = "",
+        propagation: str = "",
     ) -> None:
-        """With `uid`: only if it is still that one, otherwise ApiError 409."""
+        """With `uid`: only if it is still that one, otherwise ApiError 409. `propagation`: Background, Foreground,
+        Orphan; what becomes of its dependents."""
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
+        if propagation:
+            options["propagationPolicy"] = propagation
         if uid:
             options["preconditions"] = {"uid": uid}
         await self._request("DELETE", url_path(resource, namespace, name), body=msgspec.json.encode(options))

@@ -59,6 +59,7 @@ class Mirror:
         self._watched = tuple(watched)
         self._unsynced = {w.as_type for w in watched}
         self._versions: dict[type[Value], str] = {}  # kind -> watch on from here; absent: list first
+        self._told: dict[type[Value], str] = {}  # kind -> its version when `changes` last returned
         self._before: dict[Ref, Value | None] = {}  # what changed since the last look -> what it was then
         self._changed = asyncio.Event()
 
@@ -81,10 +82,17 @@ class Mirror:
             await self._changed.wait()
             self._changed.clear()
             before, self._before = self._before, {}
+            self._told = dict(self._versions)
             folded = {key: Change(was, self._current(key)) for key, was in before.items()}
             told = {key: change for key, change in folded.items() if change.before != change.after}
             if told:
                 return told
+
+    def told(self, as_type: type[Value]) -> int:
+        """`changes` has told all that happened to the kind up to this revision; 0 before the first list."""
+        versions = self._told if self._before else self._versions
+        version = versions.get(as_type, "")
+        return int(version) if version.isdigit() else 0
 
     def _current(self, key: Ref) -> Value | None:
         as_type = next(w.as_type for w in self._watched if w.as_type.__name__ == key.kind)
