@@ -176,10 +176,44 @@ class EndpointSlice(Value, frozen=True):
 # --- Pod -------------------------------------------------------------------------------------------------------
 
 
+class ObjectFieldSelector(Value, frozen=True):
+    field_path: str  # "status.podIP"
+
+
+class KeySelector(Value, frozen=True):
+    key: str
+    name: str = ""  # of the ConfigMap or Secret
+    optional: bool = False
+
+
+class ResourceFieldSelector(Value, frozen=True):
+    resource: str
+
+
+class EnvVarSource(Value, frozen=True):
+    """One of them."""
+
+    field_ref: ObjectFieldSelector | None = None
+    config_map_key_ref: KeySelector | None = None
+    secret_key_ref: KeySelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
+
+
 class EnvVar(Value, frozen=True):
     name: str
     value: str = ""
-    value_from: dict[str, dict[str, str]] | None = None  # {"fieldRef": {"fieldPath": "status.podIP"}}
+    value_from: EnvVarSource | None = None
+
+
+class EnvSourceName(Value, frozen=True):
+    name: str = ""
+    optional: bool = False
+
+
+class EnvFromSource(Value, frozen=True):
+    prefix: str = ""
+    config_map_ref: EnvSourceName | None = None
+    secret_ref: EnvSourceName | None = None
 
 
 class ContainerPort(Value, frozen=True):
@@ -222,6 +256,23 @@ class Probe(Value, frozen=True):
     failure_threshold: int = 3
 
 
+class SleepAction(Value, frozen=True):
+    seconds: int
+
+
+class LifecycleHandler(Value, frozen=True):
+    """One of them."""
+
+    exec: ExecAction | None = None
+    http_get: HTTPGetAction | None = None
+    sleep: SleepAction | None = None
+
+
+class Lifecycle(Value, frozen=True):
+    post_start: LifecycleHandler | None = None
+    pre_stop: LifecycleHandler | None = None
+
+
 class Container(Value, frozen=True):
     name: str
     image: str = ""
@@ -229,10 +280,12 @@ class Container(Value, frozen=True):
     args: tuple[str, ...] = ()
     working_dir: str = ""
     env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
     readiness_probe: Probe | None = None
     liveness_probe: Probe | None = None
     startup_probe: Probe | None = None
+    lifecycle: Lifecycle | None = None
     restart_policy: str | None = None  # only in init containers: "Always" makes it a sidecar
     stdin: bool = False
     tty: bool = False
@@ -276,6 +329,7 @@ class PodSpec(Value, frozen=True):
     readiness_gates: tuple[PodReadinessGate, ...] = ()
     scheduler_name: str = "default-scheduler"
     tolerations: tuple[Toleration, ...] = ()
+    enable_service_links: bool = True  # tell containers of Services by environment variables
 
 
 class PodIP(Value, frozen=True):
