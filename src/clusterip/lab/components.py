@@ -1,7 +1,6 @@
 """The processes of a cluster: what each is called, where it runs, and its command line. Pure."""
 
 import sys
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,14 +18,9 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     listen_fds: tuple[int, ...] = ()  # listening sockets it is given, by their numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Sockets:
-    """Opened by `up` and held by the supervisor: while the API server is started again, its callers wait in line."""
-
-    loopback: int  # descriptor of the socket on the machine's own loopback
-
-
-def components(plan: Plan, state: State, sockets: Sockets) -> tuple[Component, ...]:
+def components(plan: Plan, state: State, sockets: tuple[int, ...]) -> tuple[Component, ...]:
+    """`sockets`: descriptors that the API server is to listen on. The supervisor holds them: while the server is
+    started again, its callers wait in line instead of being refused."""
     nodes = [made for node in plan.node_names for made in (_agent(plan, state, node), _proxy(plan, state, node))]
     return (_apiserver(plan, state, sockets), _controllers(plan, state), *nodes)
 
@@ -39,22 +33,23 @@ def environment(plan: Plan, state: State, member: str) -> dict[str, str]:
     return found
 
 
-def _apiserver(plan: Plan, state: State, sockets: Sockets) -> Component:
+def _apiserver(plan: Plan, state: State, sockets: tuple[int, ...]) -> Component:
     argv = (
         *PROGRAM,
         "apiserver",
-        *("--listen", f"{CONTROL_PLANE_IP}:{API_PORT}"),
-        *("--listen-fd", str(sockets.loopback)),
-        *("--data", str(state.directory / "store")),
-        *("--tls-cert", str(state.pki / "apiserver.crt")),
-        *("--tls-key", str(state.pki / "apiserver.key")),
-        *("--client-ca", str(state.pki / "ca.crt")),
-        *("--token-file", str(state.pki / "tokens.csv")),
-        *("--service-cidr", plan.service_cidr),
+        *(word for fd in sockets for word in ("--listen-fd", str(fd))),
+        *("--data-dir", str(state.directory / "store")),
+        *("--tls-cert-file", str(state.pki / "apiserver.crt")),
+        *("--tls-private-key-file", str(state.pki / "apiserver.key")),
+        *("--token-auth-file", str(state.pki / "tokens.csv")),
+        *("--kubelet-ca-file", str(state.pki / "ca.crt")),
+        *("--kubelet-token-file", str(state.pki / "agents.token")),
+        *("--service-cluster-ip-range", plan.service_cidr),
         *("--service-node-port-range", plan.node_ports),
         *("--advertise-address", CONTROL_PLANE_IP),
+        *("--advertise-port", str(API_PORT)),
     )
-    return Component(name="apiserver", argv=argv, netns=plan.netns(CONTROL_PLANE), listen_fds=(sockets.loopback,))
+    return Component(name="apiserver", argv=argv, netns=plan.netns(CONTROL_PLANE), listen_fds=sockets)
 
 
 def _controllers(plan: Plan, state: State) -> Component:

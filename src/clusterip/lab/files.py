@@ -54,6 +54,7 @@ def write_all(plan: Plan, state: State, given: Given, loopback_port: int) -> Non
     tokens = {user: token() for user in (*USERS, *plan.node_names)}
     for node in plan.node_names:
         _write_pair(state, authority, node, (node, node_ip(node)))
+    write(state.pki / "agents.token", token() + "\n")  # what the API server shows to the node agents
     write(state.pki / "tokens.csv", "".join(_token_line(user, secret) for user, secret in tokens.items()))
     for user, secret in tokens.items():
         server = _server(plan, user, loopback_port)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import time
 from collections import Counter
@@ -171,7 +172,7 @@ async def _proxy_status(plan: Plan, node: str) -> tuple[Object, str]:
     except TimeoutError:
         return {}, "it does not answer"
     except OSError as error:
-        return {}, error.strerror or str(error)
+        return {}, os.strerror(error.errno) if error.errno else str(error)
     except (ClusterIPError, ValueError) as error:
         return {}, str(error)
 

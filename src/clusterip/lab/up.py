@@ -5,6 +5,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import msgspec
@@ -12,9 +13,10 @@ import msgspec
 from clusterip.client.api import Api
 from clusterip.client.kubeconfig import load
 from clusterip.errors import BadInput, Unavailable
+from clusterip.kernel import netns
 from clusterip.lab import deploy, down, files, network
-from clusterip.lab.components import Sockets, components
-from clusterip.lab.plan import Plan
+from clusterip.lab.components import components
+from clusterip.lab.plan import API_PORT, CONTROL_PLANE, CONTROL_PLANE_IP, Plan
 from clusterip.lab.processes import alive
 from clusterip.lab.state import State, write
 from clusterip.lab.wait import Waiter
@@ -100,13 +102,15 @@ class Rise:
         return f"{len(self._plan.members)} namespaces"
 
     async def _processes(self) -> str:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        with listener:
-            files.write_all(self._plan, self._state, self._given, listener.getsockname()[1])
-            sockets = Sockets(loopback=listener.fileno())
-            made = components(self._plan, self._state, sockets)
+        with ExitStack() as stack:
+            loopback = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
+            with netns.inside(self._plan.netns(CONTROL_PLANE)):
+                fabric = stack.enter_context(socket.create_server((CONTROL_PLANE_IP, API_PORT), backlog=512))
+            files.write_all(self._plan, self._state, self._given, loopback.getsockname()[1])
+            for listener in (loopback, fabric):
+                listener.set_inheritable(True)
+            made = components(self._plan, self._state, (loopback.fileno(), fabric.fileno()))
             write(self._state.directory / "components.json", msgspec.json.encode(made))
-            listener.set_inheritable(True)
             leave_supervisor(self._state)
         # Last: without it, whatever is there is a remainder.
         self._state.write_plan(self._plan)
