@@ -79,6 +79,8 @@ def conformed(
     complaints += [f'unknown field "{path}"' for path in result.unknown]
     if complaints and field_validation == STRICT:
         raise _bad(resource, f"strict decoding error: {', '.join(complaints[:_MOST_NAMED])}")
+    result.obj.pop("kind", None)
+    result.obj.pop("apiVersion", None)
     obj = {"kind": resource.kind, "apiVersion": resource.api_version, **result.obj}
     if resource is not DELETE_OPTIONS:
         obj.setdefault("metadata", {})
@@ -158,10 +160,12 @@ def _yaml(body: bytes, resource: Resource) -> _Parsed:
 def _protobuf(body: bytes, resource: Resource) -> _Parsed:
     try:
         envelope = protobuf.open_envelope(body)
+        kind = {"apiVersion": envelope.api_version, "kind": envelope.kind}
+        _check_kind(kind, resource)  # first: the bytes of another kind would only seem damaged
         document = protobuf.decode(struct_of(resource), envelope.raw)
     except protobuf.Malformed as error:
         raise _unreadable(resource, f"not a protobuf body: {error}") from error
-    return _Parsed({**document, "apiVersion": envelope.api_version, "kind": envelope.kind})
+    return _Parsed({**document, **kind})
 
 
 def _unreadable(resource: Resource, why: str) -> ApiError:

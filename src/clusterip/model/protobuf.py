@@ -53,7 +53,7 @@ def open_envelope(body: bytes) -> Envelope:
 def decode(of: Struct, raw: bytes) -> Object:
     """One message as the JSON document it stands for, without zero values. Raises Malformed."""
     obj: Object = {}
-    _merge(obj, of, _numbers(of.name), raw)
+    _merge(obj, of, field_numbers(of.name), raw)
     return obj
 
 
@@ -204,7 +204,8 @@ def _rows() -> Mapping[str, Mapping[int, str]]:
 
 
 @cache
-def _numbers(definition: str) -> Mapping[int, str]:
+def field_numbers(definition: str) -> Mapping[int, str]:
+    """Number -> JSON name in one message, `+name` where it inlines another; empty for a message without a row."""
     for prefix in _PREFIXES:
         definition = definition.removeprefix(prefix)
     return _rows().get(definition, {})

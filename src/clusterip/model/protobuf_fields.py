@@ -19,6 +19,16 @@ apps.v1.ReplicaSetSpec: replicas selector template minReadySeconds
 apps.v1.ReplicaSetStatus: replicas fullyLabeledReplicas observedGeneration readyReplicas availableReplicas conditions
     terminatingReplicas
 apps.v1.RollingUpdateDeployment: maxUnavailable maxSurge
+authentication.v1.SelfSubjectReview: metadata status
+authentication.v1.SelfSubjectReviewStatus: userInfo
+authentication.v1.UserInfo: username uid groups extra
+authorization.v1.FieldSelectorAttributes: rawSelector requirements
+authorization.v1.LabelSelectorAttributes: rawSelector requirements
+authorization.v1.NonResourceAttributes: path verb
+authorization.v1.ResourceAttributes: namespace verb group version resource subresource name fieldSelector labelSelector
+authorization.v1.SelfSubjectAccessReview: metadata spec status
+authorization.v1.SelfSubjectAccessReviewSpec: resourceAttributes nonResourceAttributes
+authorization.v1.SubjectAccessReviewStatus: allowed reason evaluationError denied
 autoscaling.v1.Scale: metadata spec status
 autoscaling.v1.ScaleSpec: replicas
 autoscaling.v1.ScaleStatus: replicas selector
@@ -216,6 +226,7 @@ discovery.v1.ForZone: name
 meta.v1.Condition: type status observedGeneration lastTransitionTime reason message
 meta.v1.DeleteOptions: gracePeriodSeconds preconditions orphanDependents propagationPolicy dryRun
     ignoreStoreReadErrorWithClusterBreakingPotential
+meta.v1.FieldSelectorRequirement: key operator values
 meta.v1.LabelSelector: matchLabels matchExpressions
 meta.v1.LabelSelectorRequirement: key operator values
 meta.v1.ManagedFieldsEntry: manager operation apiVersion time 6:fieldsType fieldsV1 subresource
