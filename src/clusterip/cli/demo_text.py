@@ -57,6 +57,7 @@ class Renderer:
         self._pause = pause if to.is_terminal else 0.0
         self._unicode = "utf" in to.encoding.lower()
         self._spinner: Status | None = None
+        self._begun = False  # something was shown since the title
         self.tallies: list[Tally] = []
 
     def show(self, shown: Shown) -> None:
@@ -66,6 +67,8 @@ class Renderer:
                 self.tallies.append(Tally(text))
                 self._title(f"{len(self.tallies)}  {text}")
             case Say(text):
+                if self._begun:
+                    self._to.print()
                 self._lines(Text(text), "")
             case Wait(text):
                 if self._to.is_terminal:
@@ -88,6 +91,7 @@ class Renderer:
                 self._claim(shown)
             case _:
                 assert_never(shown)
+        self._begun = not isinstance(shown, Title)
 
     def stop_waiting(self) -> None:
         if self._spinner is not None:
@@ -109,7 +113,7 @@ class Renderer:
         """Wrap between words; what follows the first line is indented by `following`."""
         for number, line in enumerate(text.wrap(self._to, self._to.width - max(len(first), len(following)))):
             line.rstrip()
-            self._to.print(Text(following if number else first, style=style) + line, soft_wrap=True)
+            self._to.print(Text.assemble((following if number else first, style), line), soft_wrap=True)
 
     def _ran(self, ran: Ran) -> None:
         self._lines(Text(ran.command, style=COMMAND), f"  {ran.prompt} ", "      ", style="cyan")
@@ -122,7 +126,7 @@ class Renderer:
             text = Text(line, style=OUTPUT)
             text.highlight_words([mark for mark in marks if mark], style=MARK)
             if len(line) + 4 <= self._to.width:
-                self._to.print(Text("    ") + text, soft_wrap=True)
+                self._to.print(Text.assemble("    ", text), soft_wrap=True)
             else:
                 self._lines(text, "    ", "        ")
 
@@ -143,15 +147,15 @@ class Renderer:
         rows = tuple(rows)
         first = max((len(left) for left, _ in rows), default=0)
         for left, right in rows:
-            self._to.print(Text(f"    {left:<{first}}  ") + Text(right, style="yellow"), soft_wrap=True)
+            self._to.print(Text.assemble(f"    {left:<{first}}  ", (right, "yellow")), soft_wrap=True)
 
     def _bars(self, rows: tuple[tuple[str, int], ...]) -> None:
         most = max((number for _, number in rows), default=0) or 1
         names = max((len(name) for name, _ in rows), default=0)
         block = "█" if self._unicode else "#"
         for name, number in rows:
-            bar = Text(block * round(BAR * number / most), style="cyan")
-            self._to.print(Text(f"    {name:<{names}}  ") + bar + Text(f" {number}"), soft_wrap=True)
+            bar = (block * round(BAR * number / most), "cyan")
+            self._to.print(Text.assemble(f"    {name:<{names}}  ", bar, f" {number}"), soft_wrap=True)
 
     def _claim(self, claim: Claim) -> None:
         if not self.tallies:
@@ -172,11 +176,11 @@ class Renderer:
         good, bad = ("✓", "✗") if self._unicode else ("ok", "NO")
         for number, tally in enumerate(self.tallies, start=1):
             all_held = tally.held == len(tally.claims)
-            sign = Text(f"  {good if all_held else bad} ", style="bold green" if all_held else "bold red")
+            sign = (f"  {good if all_held else bad} ", "bold green" if all_held else "bold red")
             count = f"{tally.held} of {len(tally.claims)}"
-            self._to.print(
-                sign + Text(f"{number:>2}  {tally.title:<{self._to.width - 24}.{self._to.width - 24}} {count:>8}")
-            )
+            wide = self._to.width - 24
+            line = (f"{number:>2}  {tally.title:<{wide}.{wide}} {count:>8}", "" if all_held else "red")
+            self._to.print(Text.assemble(sign, line))
         held, claims = sum(tally.held for tally in self.tallies), sum(len(tally.claims) for tally in self.tallies)
         style = "bold green" if held == claims else "bold red"
         self._to.print()
