@@ -131,14 +131,15 @@ def infer_families(obj: Object, old: Object | None, cluster_families: Sequence[s
     """Settles policy and families. `cluster_families`: what the cluster has ranges for, the primary first."""
     spec = obj["spec"]
     before = (old or {}).get("spec") or {}
-    if not needs_cluster_ip(spec) or _untouched_preference(spec, before):
+    if not needs_cluster_ip(spec):
         return []
-    if before and not spec.get("ipFamilyPolicy") and needs_cluster_ip(before):
-        _copy(spec, before, "ipFamilyPolicy")
     if needs_cluster_ip(before):
+        for name in ("ipFamilyPolicy", "ipFamilies"):
+            if not spec.get(name):
+                _copy(spec, before, name)
+        if _untouched_preference(spec, before):
+            return []
         _shrink(spec, before)
-        if not spec.get("ipFamilies"):
-            _copy(spec, before, "ipFamilies")
     if causes := _too_many_for_single(spec) or _unexplained_removal(spec, before):
         return causes
     if causes := _families_from_addresses(spec, cluster_families):
