@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import signal
 import struct
 import sys
@@ -135,6 +136,8 @@ async def _input() -> AsyncIterator[bytes]:
             if waits:
                 await readable.wait()
                 readable.clear()
+                if not select.select([0], [], [], 0)[0]:  # told twice of the same; a read would block
+                    continue
             data = os.read(0, CHUNK)
             if not data:
                 return

@@ -1,0 +1,160 @@
+"""Whole clusters: up, in use, damaged, up again, down; side by side; and nothing left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterip.kernel import netns
+from clusterip.lab import down, processes
+from clusterip.lab.state import State, root
+
+pytestmark = pytest.mark.e2e
+
+
+class Lab:
+    """A name for clusters, and `clusterip` used as from a shell."""
+
+    def __init__(self) -> None:
+        self.name = f"l{uuid.uuid4().hex[:6]}"
+
+    @property
+    def state(self) -> State:
+        return State(self.name, root() / self.name)
+
+    def __call__(self, command: str, *args: str, code: int | None = 0) -> str:
+        argv = [sys.executable, "-m", "clusterip", command, "--name", self.name, *args]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
+        assert code is None or done.returncode == code, f"{argv}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    def status(self, code: int | None = 0) -> Any:
+        return json.loads(self("status", "-o", "json", code=code))
+
+    def left(self) -> str:
+        return down.remains(self.state)
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    made = Lab()
+    yield made
+    made("down")
+    assert made.left() == ""
+
+
+def machine() -> tuple[str, ...]:
+    """Links, routes and rules of the machine's own namespace."""
+    shown = ("ip -o link show", "ip route show table all", "ip rule show", "nft list ruleset", "iptables-legacy-save")
+    return tuple(
+        "\n".join(line for line in out.splitlines() if not line.startswith("#"))
+        for command in shown
+        if (out := subprocess.run(command.split(), capture_output=True, text=True, check=False).stdout) is not None
+    )
+
+
+def until(claim: Callable[[], Any], seconds: float = 60) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := claim()):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    return found
+
+
+def test_up_use_and_down_leave_the_machine_as_it_was(lab: Lab) -> None:
+    before = machine()
+    said = lab("up", "--nodes", "2")
+    assert "client pod" in said
+    assert machine() == before
+    found = lab.status()
+    assert found["well"]
+    assert [node["ready"] for node in found["nodes"]] == [True, True]
+    assert {c["name"] for c in found["components"]} == {
+        "apiserver",
+        "controllers",
+        *(f"{what} of node-{n}" for what in ("agent", "proxy") for n in (1, 2)),
+    }
+    assert found["api"]["ranges"][0] == {"range": "10.96.0.0/16", "band": "static", "used": 2, "available": 254}
+    assert "is up already" in lab("up", "--nodes", "2")
+    assert "is up already, with nodes 2" in lab("up", "--nodes", "3", code=2)
+    removed = lab("down")
+    assert "removed" in removed
+    assert "nothing to remove" in lab("down")
+    assert lab.left() == ""
+    assert not [name for name in netns.names() if name.startswith(f"{lab.name}.")]
+    assert str(root() / lab.name) not in Path("/proc/self/mountinfo").read_text()
+    assert machine() == before
+
+
+def test_commands_run_where_they_are_told_and_their_exit_status_comes_back(lab: Lab) -> None:
+    lab("up", "--nodes", "2")
+    assert "192.168.50.12/24" in lab("exec", "node-2", "--", "ip", "-4", "address", "show", "eth0")
+    assert "192.168.50.1/24" in lab("exec", "control-plane", "--", "ip", "-4", "address", "show", "eth0")
+    assert "10.96.0.10" in lab("exec", "client", "--", "cat", "/etc/resolv.conf")
+    assert lab("exec", "default/client", "--", "hostname").strip() == "client"
+    lab("exec", "client", "--", "sh", "-c", "exit 7", code=7)
+    lab("exec", "node-1", "--", "sh", "-c", "exit 8", code=8)
+    assert os.readlink("/proc/self/ns/net") in lab("exec", "host", "--", "readlink", "/proc/self/ns/net")
+    assert "hint" in lab("exec", "node-3", "--", "true", code=2)
+    assert "nobody" in lab("exec", "nobody", "--", "true", code=1)
+    argv = [sys.executable, "-m", "clusterip", "exec", "--name", lab.name, "-i", "client", "--", "cat"]
+    data = os.urandom(300_000)
+    assert subprocess.run(argv, input=data, capture_output=True, timeout=60, check=True).stdout == data
+
+
+def test_names_are_resolved_in_a_pod(lab: Lab) -> None:
+    lab("up", "--nodes", "1")
+    found = lab("exec", "client", "--", "getent", "ahostsv4", "kubernetes")
+    assert found.startswith("10.96.0.1 ")
+    found = lab("exec", "client", "--", "getent", "ahostsv4", "kube-dns.kube-system.svc.cluster.local")
+    assert found.startswith("10.96.0.10 ")
+    start = time.monotonic()
+    lab("exec", "client", "--", "getent", "hosts", "nobody.nowhere", code=2)
+    assert time.monotonic() - start < 5
+
+
+def test_components_that_are_killed_come_back(lab: Lab) -> None:
+    lab("up", "--nodes", "1")
+    victims = lab.status()["components"]
+    for victim in victims:
+        os.kill(victim["pid"], signal.SIGKILL)
+    until(lambda: all(c["restarts"] >= 1 and c["alive"] for c in lab.status(code=None)["components"]))
+    until(lambda: lab.status(code=None)["well"])
+    kubeconfig = lab("kubeconfig").strip()
+    argv = ["kubectl", "--kubeconfig", kubeconfig, "get", "service", "kube-dns", "-n", "kube-system"]
+    assert b"10.96.0.10" in subprocess.run(argv, capture_output=True, check=True, timeout=60).stdout
+
+
+def test_up_after_a_crash_cleans_what_it_finds(lab: Lab) -> None:
+    lab("up", "--nodes", "1", "--no-wait")
+    for process in down.supervisors(lab.state):
+        processes.send(process, signal.SIGKILL)
+        processes.wait_gone((process,), 5)
+    (lab.state.directory / "cluster.json").write_text('{"name": "half')
+    assert lab.left()
+    assert "cleaned up what was left" in lab("up", "--nodes", "1")
+    assert lab.status()["well"]
+
+
+def test_two_clusters_side_by_side_do_not_meet(lab: Lab) -> None:
+    other = Lab()
+    try:
+        lab("up", "--nodes", "1")
+        other("up", "--nodes", "1")
+        kubectl = ["kubectl", "--kubeconfig", lab("kubeconfig").strip(), "create", "namespace", "only-here"]
+        subprocess.run(kubectl, check=True, capture_output=True, timeout=60)
+        kubectl = ["kubectl", "--kubeconfig", other("kubeconfig").strip(), "get", "namespaces", "-o", "name"]
+        assert b"only-here" not in subprocess.run(kubectl, check=True, capture_output=True, timeout=60).stdout
+        lab("down")
+        assert other.status()["well"]
+    finally:
+        other("down")
+    assert other.left() == ""
