@@ -32,22 +32,22 @@ def rule_text(rule: v.Rule) -> str:
 def match_text(match: v.Match) -> str:
     match match:
         case v.Source(network, negated):
-            return f"{_not(negated)}-s {network}"
+            return f"{_not(negated)}-s {quoted(network)}"
         case v.Destination(network, negated):
-            return f"{_not(negated)}-d {network}"
+            return f"{_not(negated)}-d {quoted(network)}"
         case v.InInterface(pattern, negated):
             return f"{_not(negated)}-i {quoted(pattern)}"
         case v.OutInterface(pattern, negated):
             return f"{_not(negated)}-o {quoted(pattern)}"
         case v.IPProtocol(name, negated):
-            return f"{_not(negated)}-p {name}"
+            return f"{_not(negated)}-p {quoted(name)}"
         case v.OtherMatch(module, words):
             return _words(*(("-m", module) if module else ()), *words)
         case v.Comment(text):
             return f"-m comment --comment {_comment(text)}"
         case v.ConnState(states, negated, module):
             option = "ctstate" if module == "conntrack" else "state"
-            return f"-m {module} {_not(negated)}--{option} {','.join(states)}"
+            return f"-m {module} {_not(negated)}--{option} {quoted(','.join(states))}"
         case _:
             return _module_text(match)
 
@@ -80,7 +80,7 @@ def _module_text(
         case v.NfAcct(name):
             return _words("-m", "nfacct", "--nfacct-name", name)
         case v.InSet(name, directions, negated):
-            return f"-m set {_not(negated)}--match-set {quoted(name)} {','.join(directions)}"
+            return f"-m set {_not(negated)}--match-set {quoted(name)} {quoted(','.join(directions))}"
         case v.Ports():
             return _ports(match)
         case v.MultiPort(side, ports, negated):
@@ -88,7 +88,7 @@ def _module_text(
         case v.PhysDev():
             return _physdev(match)
         case v.Limit(rate, burst):
-            return f"-m limit --limit {rate}" + (f" --limit-burst {burst}" if burst is not None else "")
+            return f"-m limit --limit {quoted(rate)}" + (f" --limit-burst {burst}" if burst is not None else "")
         case _:
             assert_never(match)
 
@@ -104,17 +104,23 @@ def target_text(target: v.Target) -> str:
         case v.Return():
             return "-j RETURN"
         case v.Reject(how):
-            return "-j REJECT" + (f" --reject-with {how}" if how else "")
+            return "-j REJECT" + (f" --reject-with {quoted(how)}" if how else "")
         case v.SetMark(value, mask):
             return f"-j MARK --set-xmark {value:#x}/{mask:#x}"
         case v.Masquerade(ports, random, fully):
-            options = (f"--to-ports {ports}" if ports else "", _flag(random, "random"), _flag(fully, "random-fully"))
+            options = (
+                f"--to-ports {quoted(ports)}" if ports else "",
+                _flag(random, "random"),
+                _flag(fully, "random-fully"),
+            )
             return _join(("-j MASQUERADE", *options))
         case v.DNAT(to, random, persistent):
-            return _join((f"-j DNAT --to-destination {to}", _flag(random, "random"), _flag(persistent, "persistent")))
+            return _join(
+                (f"-j DNAT --to-destination {quoted(to)}", _flag(random, "random"), _flag(persistent, "persistent"))
+            )
         case v.SNAT(to, random, fully, persistent):
             options = (_flag(random, "random"), _flag(fully, "random-fully"), _flag(persistent, "persistent"))
-            return _join((f"-j SNAT --to-source {to}", *options))
+            return _join((f"-j SNAT --to-source {quoted(to)}", *options))
         case v.Jump(chain):
             return f"-j {quoted(chain)}"
         case v.Goto(chain):
@@ -169,7 +175,7 @@ def _recent(match: v.Recent) -> str:
             f"--hitcount {match.hitcount}" if match.hitcount else "",
             _flag(match.ttl, "rttl"),
             f"--name {quoted(match.name)}",
-            f"--mask {match.mask}" if match.mask else "",
+            f"--mask {quoted(match.mask)}" if match.mask else "",
             _flag(bool(match.side), match.side),
         )
     )
@@ -179,15 +185,19 @@ def _addrtype(match: v.AddrType) -> str:
     return _join(
         (
             "-m addrtype",
-            f"{_not(match.source_negated)}--src-type {match.source}" if match.source else "",
-            f"{_not(match.destination_negated)}--dst-type {match.destination}" if match.destination else "",
+            f"{_not(match.source_negated)}--src-type {quoted(match.source)}" if match.source else "",
+            f"{_not(match.destination_negated)}--dst-type {quoted(match.destination)}" if match.destination else "",
             _flag(bool(match.limit), f"limit-iface-{match.limit}"),
         )
     )
 
 
 def _ports(match: v.Ports) -> str:
-    flags = f"{_not(match.flags_negated)}--tcp-flags {match.flag_mask} {match.flags}" if match.flag_mask else ""
+    flags = (
+        f"{_not(match.flags_negated)}--tcp-flags {quoted(match.flag_mask)} {quoted(match.flags)}"
+        if match.flag_mask
+        else ""
+    )
     return _join(
         (
             f"-m {match.protocol}",
