@@ -1,0 +1,132 @@
+"""The proxy's loop inside a test: a real Mirror of a fake API server, real rules in a namespace."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.client.fake_apiserver import FakeApiServer
+
+from clusterip.client.api import Api
+from clusterip.client.kubeconfig import Connection
+from clusterip.client.mirror import Mirror
+from clusterip.dataplane.iptables import Config, FromCIDR
+from clusterip.dataplane.iptables.apply import Rules, usable
+from clusterip.kernel.iptables import VariantName
+from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES
+from clusterip.model.status import Object
+from clusterip.proxy.health import Health
+from clusterip.proxy.loop import FamilyParts, Loop, Settings
+from clusterip.proxy.metrics import Metrics
+from clusterip.proxy.process import watched
+from clusterip.proxy.proxier import Proxier
+from clusterip.proxy.service_health import ServiceHealth
+from clusterip.services.tracker import ServiceName
+
+CONFIG = Config(node_ip="192.168.50.11", detector=FromCIDR("10.244.0.0/16"))
+
+
+@dataclass
+class Running:
+    server: FakeApiServer
+    mirror: Mirror
+    loop: Loop
+    proxier: Proxier
+    health: Health
+    metrics: Metrics
+    refused: list[ServiceName] = field(default_factory=list)
+
+    async def put(self, *objects: Object) -> None:
+        """Write the objects, and wait until the kernel holds them."""
+        for obj in objects:
+            resource = {"Service": SERVICES, "EndpointSlice": ENDPOINT_SLICES, "Node": NODES}[obj["kind"]]
+            await self.server.put(resource, obj)
+        await self.at(self.server.revision)
+
+    async def remove(self, obj: Object) -> None:
+        resource = {"Service": SERVICES, "EndpointSlice": ENDPOINT_SLICES, "Node": NODES}[obj["kind"]]
+        await self.server.remove(resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        await self.at(self.server.revision)
+
+    async def at(self, revision: int) -> None:
+        await until(lambda: int(self.loop.status()["revision"] or 0) >= revision and not self.proxier.pending)
+
+
+async def until(holds: Callable[[], bool], within: float = 10.0) -> float:
+    """Seconds it took."""
+    started = time.monotonic()
+    async with asyncio.timeout(within):
+        while not holds():  # noqa: ASYNC110  (the kernel has no event for it)
+            await asyncio.sleep(0.002)
+    return time.monotonic() - started
+
+
+@contextlib.asynccontextmanager
+async def running(
+    netns: str,
+    *,
+    config: Config = CONFIG,
+    settings: Settings | None = None,
+    variant: VariantName | None = None,
+    rules: Callable[[Rules], Rules] = lambda rules: rules,
+    node: Object | None = None,
+    server: FakeApiServer | None = None,
+) -> AsyncIterator[Running]:
+    programs = await usable(config.family, netns, variant)
+    assert programs is not None
+    settings = replace(settings or Settings("node-1", "iptables", 0.0, 0.3), netns=netns)
+
+    async def all_addresses() -> None:
+        return None
+
+    async def failed(service: ServiceName, _: str) -> None:
+        made.refused.append(service)
+
+    async with server or FakeApiServer() as server, Api(Connection(server.url)) as api:
+        await server.put(NODES, node or node_object())
+        mirror = Mirror(api, watched(settings.node))
+        health, metrics = Health([config.family], settings.sync_period), Metrics({})
+        proxier = Proxier(config, rules(Rules(programs)), all_addresses)
+        service_health = ServiceHealth(config.family, lambda: health.healthy(time.monotonic()), failed)
+        parts = FamilyParts(proxier, service_health, all_addresses)
+        made = Running(server, mirror, Loop(mirror, [parts], health, metrics, settings), proxier, health, metrics)
+        tasks = [asyncio.create_task(mirror.run()), asyncio.create_task(made.loop.run())]
+        try:
+            yield made
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            await service_health.close()
+        assert all(isinstance(e, asyncio.CancelledError) for e in ended), ended
+
+
+def node_object(**labels: str) -> Object:
+    return {"kind": "Node", "metadata": {"name": "node-1", "labels": labels}}
+
+
+def service(name: str = "web", address: str = "10.96.0.10", protocol: str = "TCP", **spec: Any) -> Object:
+    port = {"name": "http", "port": 80, "protocol": protocol, "targetPort": 8080}
+    if "node_port" in spec:
+        port["nodePort"] = spec.pop("node_port")
+    body = {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address], "ports": [port], **spec}
+    status = spec.pop("status", {})
+    body.pop("status", None)
+    return {"kind": "Service", "metadata": {"name": name, "namespace": "default"}, "spec": body, "status": status}
+
+
+def slice_of(name: str, *addresses: str, protocol: str = "TCP", port: int = 8080, here: str = "10.244.1.") -> Object:
+    """Ready endpoints; those that begin with `here` are on node-1."""
+    endpoints = [
+        {"addresses": [a], "conditions": {"ready": True}, "nodeName": "node-1" if a.startswith(here) else "node-2"}
+        for a in addresses
+    ]
+    return {
+        "kind": "EndpointSlice",
+        "metadata": {"name": f"{name}-1", "namespace": "default", "labels": {"kubernetes.io/service-name": name}},
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+        "ports": [{"name": "http", "port": port, "protocol": protocol}],
+    }

@@ -1,0 +1,273 @@
+"""The loop from API objects to the kernel, and back to what it tells of itself."""
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from aiohttp import web
+from tests.client.fake_apiserver import FakeApiServer
+from tests.proxy.running import Running, node_object, running, service, slice_of, until
+
+from clusterip.dataplane.iptables import Counts, Delta
+from clusterip.dataplane.iptables.apply import Rules
+from clusterip.kernel import iptables as kernel
+from clusterip.kernel import netns as namespaces
+from clusterip.kernel.iptables import RestoreRefused, VariantName
+from clusterip.kernel.run import run
+from clusterip.model.resources import ENDPOINT_SLICES, SERVICES, Resource
+from clusterip.model.status import ApiError, Object
+from clusterip.proxy import proxier
+from clusterip.proxy.loop import Settings
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture
+def netns() -> Iterator[str]:
+    name = f"loop-{uuid.uuid4().hex[:8]}"
+    namespaces.create(name)
+    try:
+        yield name
+    finally:
+        namespaces.delete(name)
+
+
+async def saved(proxy: Running) -> str:
+    return await kernel.save(proxy.proxier.rules.programs)
+
+
+async def test_an_empty_cluster_gets_the_base_rules(netns: str) -> None:
+    async with running(netns) as proxy:
+        await until(lambda: proxy.loop.status()["syncs"] > 0)
+        assert proxy.proxier.total == kernel_counts(await saved(proxy))
+        assert (proxy.proxier.total.nat, proxy.proxier.total.filter) == (5, 4)
+
+
+def kernel_counts(text: str) -> Counts:
+    """As kube-proxy counts: rules in chains of ours."""
+    counts, table = {"nat": 0, "filter": 0}, ""
+    for line in text.splitlines():
+        table = line[1:] if line.startswith("*") else table
+        if line.startswith("-A KUBE-") and table in counts:
+            counts[table] += 1
+    return Counts(**counts)
+
+
+@pytest.mark.parametrize("services", [1, 3])
+async def test_the_rules_are_as_many_as_kube_proxys(netns: str, services: int) -> None:
+    async with running(netns) as proxy:
+        for i in range(services):
+            await proxy.put(service(f"web{i}", f"10.96.0.{10 + i}"), slice_of(f"web{i}", "10.244.1.2", "10.244.2.2"))
+        total = proxy.proxier.total
+        assert (total.nat, total.filter) == (5 + 8 * services, 4)
+        assert total == kernel_counts(await saved(proxy))
+
+
+class WithoutSlices(FakeApiServer):
+    """Lists everything but EndpointSlices, until told."""
+
+    halted = True
+
+    def _list(self, request: web.Request, resource: Resource, namespace: str) -> Object:
+        if resource is ENDPOINT_SLICES and self.halted:
+            raise ApiError(503, "ServiceUnavailable", "not yet")
+        return super()._list(request, resource, namespace)
+
+
+async def test_nothing_is_written_or_removed_before_all_lists_are_complete(netns: str) -> None:
+    async with running(netns) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+        before = (await saved(proxy)).splitlines()
+    server = WithoutSlices()
+    async with running(netns, server=server) as proxy:
+        await server.put(SERVICES, service("other", "10.96.0.99"))
+        await asyncio.sleep(0.3)
+        assert [line for line in before if line[:1] != "#"] == [
+            line for line in (await saved(proxy)).splitlines() if line[:1] != "#"
+        ]
+        server.halted = False
+        await proxy.at(server.revision)
+        text = await saved(proxy)
+        assert "default/other" in text
+        assert "default/web" not in text
+
+
+async def test_a_change_is_programmed_and_told(netns: str) -> None:
+    async with running(netns) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+        assert "--to-destination 10.244.1.2:8080" in await saved(proxy)
+        await proxy.put(slice_of("web", "10.244.1.2", "10.244.2.2"))
+        assert "--to-destination 10.244.2.2:8080" in await saved(proxy)
+        await proxy.put(slice_of("web"))
+        text = await saved(proxy)
+        assert "default/web:http has no endpoints" in text
+        assert "KUBE-SEP-" not in text
+        await proxy.remove(service())
+        assert "default/web" not in await saved(proxy)
+        status = proxy.loop.status()
+        assert status["failures"] == 0
+        assert status["revision"] == str(proxy.server.revision)
+        assert status["drift"] == []
+
+
+async def test_only_the_changed_service_is_written(netns: str) -> None:
+    async with running(netns) as proxy:
+        for i in range(30):
+            await proxy.server.put(SERVICES, service(f"web{i}", f"10.96.0.{10 + i}"))
+            await proxy.server.put(ENDPOINT_SLICES, slice_of(f"web{i}", "10.244.1.2", "10.244.2.2"))
+        await proxy.at(proxy.server.revision)
+        written: list[Delta] = []
+        proxy.proxier.rules = Recording(proxy.proxier.rules, written)
+        await proxy.put(slice_of("web7", "10.244.1.2"))
+        [delta] = written
+        assert "web7" in delta.text
+        assert "web8" not in delta.text
+        assert "KUBE-SERVICES - " not in delta.text
+
+
+class Recording(Rules):
+    def __init__(self, rules: Rules, written: list[Delta]) -> None:
+        super().__init__(rules.programs, rules.watch)
+        self._written = written
+
+    async def apply(self, change: Delta) -> None:
+        self._written.append(change)
+        await super().apply(change)
+
+
+@pytest.mark.parametrize("variant", ["nft", "legacy"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("-t", "nat", "-F"),
+        ("-t", "nat", "-F", "KUBE-SERVICES"),
+        ("-t", "nat", "-D", "PREROUTING", "1"),
+        ("-F", "FORWARD"),
+        ("-t", "mangle", "-X", "KUBE-PROXY-CANARY"),
+    ],
+)
+async def test_what_others_destroy_is_back_within_the_sync_period_and_theirs_stays(
+    netns: str, variant: VariantName, damage: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxier, "CANARY_PATIENCE", 0.3)
+    iptables = f"iptables-{variant}"
+    await run((iptables, "-t", "nat", "-N", "FOREIGN"), netns=netns)
+    async with running(netns, variant=variant) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+        before = sorted(line for line in (await saved(proxy)).splitlines() if line[:1] in "-:*")
+        await run((iptables, *damage), netns=netns)
+        await run((iptables, "-t", "nat", "-A", "FOREIGN", "-j", "RETURN"), netns=netns)
+        await until(lambda: proxy.loop.status()["repairs"] == 1 and not proxy.proxier.pending, within=8.0)
+        after = (await saved(proxy)).splitlines()
+        assert "-A FOREIGN -j RETURN" in after
+        assert sorted(line for line in after if line[:1] in "-:*" and line != "-A FOREIGN -j RETURN") == before
+
+
+async def test_while_nobody_writes_no_program_is_started(netns: str) -> None:
+    async with running(netns, settings=Settings("node-1", "iptables", 0.0, 0.05)) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+        await asyncio.sleep(0.2)
+        proxy.proxier.rules = Blind(proxy.proxier.rules.programs, proxy.proxier.rules.watch)
+        await asyncio.sleep(0.3)
+        assert proxy.loop.status()["failures"] == 0
+
+
+class Blind(Rules):
+    async def observe(self) -> object:  # type: ignore[override]  # it never returns
+        raise RestoreRefused("iptables-save", 0, "", "nobody should look")
+
+
+class Refusing(Rules):
+    """A kernel that refuses, as often as told."""
+
+    def __init__(self, rules: Rules) -> None:
+        super().__init__(rules.programs, rules.watch)
+        self.refusals = 0
+
+    async def apply(self, change: Delta) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise RestoreRefused("iptables-restore", 3, "-A X", "no memory")
+        await super().apply(change)
+
+
+async def test_a_refused_change_is_kept_and_written_with_the_next_try(netns: str) -> None:
+    async with running(netns, rules=Refusing) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+        refusing = proxy.proxier.rules
+        assert isinstance(refusing, Refusing)
+        refusing.refusals = 2
+        await proxy.put(slice_of("web", "10.244.2.2"))
+        assert refusing.refusals == 0
+        text = await saved(proxy)
+        assert "--to-destination 10.244.2.2:8080" in text
+        assert "10.244.1.2" not in text
+        assert proxy.loop.status()["failures"] == 2
+        metrics = proxy.metrics.text().decode()
+        assert 'kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv4"} 2.0' in metrics
+        assert 'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family="IPv4"} 1.0' in metrics
+
+
+async def test_a_proxy_that_starts_again_takes_over_what_it_finds(netns: str) -> None:
+    async with running(netns) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+    async with running(netns) as proxy:
+        await proxy.put(service("other", "10.96.0.99"))
+        text = await saved(proxy)
+        assert "default/web" not in text, "stale chains of the Service that went meanwhile are gone"
+        assert text.count("-A FORWARD ") == 4
+
+
+async def test_another_zone_means_other_backends(netns: str) -> None:
+    zone = "topology.kubernetes.io/zone"
+    hinted = slice_of("web", "10.244.1.2", "10.244.2.2")
+    for endpoint, name in zip(hinted["endpoints"], ("east", "west"), strict=True):
+        endpoint["hints"] = {"forZones": [{"name": name}]}
+    async with running(netns, node=node_object(**{zone: "east"})) as proxy:
+        await proxy.put(service(), hinted)
+        assert "10.244.2.2" not in await saved(proxy)
+        await proxy.put(node_object(**{zone: "west"}))
+        text = await saved(proxy)
+        assert "--to-destination 10.244.2.2" in text
+        assert "10.244.1.2" not in text
+
+
+async def test_syncs_keep_their_distance(netns: str) -> None:
+    async with running(netns, settings=Settings("node-1", "iptables", 0.5, 5.0)) as proxy:
+        await until(lambda: proxy.loop.status()["syncs"] == 1)
+        await asyncio.sleep(0.6)
+        await proxy.put(service())  # after idle it goes at once
+        await proxy.server.put(ENDPOINT_SLICES, slice_of("web", "10.244.1.2"))
+        await asyncio.sleep(0.1)
+        assert "10.244.1.2" not in await saved(proxy)
+        await proxy.at(proxy.server.revision)
+        assert "10.244.1.2" in await saved(proxy)
+
+
+async def test_a_change_of_a_slice_is_in_the_kernel_within_100_ms(netns: str) -> None:
+    async with running(netns) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+        best = 9.0
+        for i in range(5):
+            await proxy.server.put(ENDPOINT_SLICES, slice_of("web", f"10.244.2.{i + 2}"))
+            revision = proxy.server.revision
+            best = min(best, await until(lambda r=revision: int(proxy.loop.status()["revision"]) >= r))  # type: ignore[misc]
+        assert best < 0.1
+
+
+async def test_a_large_cluster_is_written_without_the_comments_of_endpoints(netns: str) -> None:
+    async with running(netns) as proxy:
+        for i in range(6):
+            ends = [f"10.244.{i}.{j}" for j in range(1, 201)]
+            await proxy.server.put(SERVICES, service(f"web{i}", f"10.96.0.{10 + i}"))
+            await proxy.server.put(ENDPOINT_SLICES, slice_of(f"web{i}", *ends))
+        await proxy.at(proxy.server.revision)
+        assert proxy.proxier.large
+        assert proxy.loop.status()["families"]["IPv4"]["largeCluster"]
+        await proxy.put(slice_of("web0", "10.244.0.1"))
+        text = await saved(proxy)
+        assert "10.244.0.2/32" in text, "stale chains stay for a while"
+        async with asyncio.timeout(5):
+            while "10.244.0.2/32" in await saved(proxy):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
