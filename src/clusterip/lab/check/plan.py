@@ -1,7 +1,8 @@
 """What to try, and what the API lets one expect of it. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 from clusterip.lab.check.values import Client, ClientKind, Expect, Expectation, Target
@@ -11,7 +12,7 @@ from clusterip.services.route import Dropped, Packet, Policy, Rejected, Source, 
 from clusterip.services.table import Family, Protocol
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: the indexes are made once, when first asked
 class World:
     """What the API said, all of it at about one moment."""
 
@@ -22,18 +23,28 @@ class World:
     namespaces: tuple[Namespace, ...] = ()
 
     def slices_of(self, service: Service) -> tuple[EndpointSlice, ...]:
-        meta = service.metadata
-        return tuple(
-            piece
-            for piece in self.slices
-            if piece.metadata.namespace == meta.namespace and piece.metadata.labels.get(SERVICE_NAME_LABEL) == meta.name
-        )
+        return tuple(self._slices.get((service.metadata.namespace, service.metadata.name), ()))
 
     def service(self, target: Target) -> Service:
-        """Raises StopIteration if the world does not know it; every target comes from a world."""
-        return next(
-            s for s in self.services if (s.metadata.namespace, s.metadata.name) == (target.namespace, target.service)
-        )
+        """Raises KeyError if the world does not know it; every target comes from a world."""
+        return self._services[target.namespace, target.service]
+
+    @cached_property
+    def zones(self) -> Mapping[str, str]:
+        """Of each node by name; "" if it has none."""
+        return {node.metadata.name: node.metadata.labels.get(ZONE_LABEL, "") for node in self.nodes}
+
+    @cached_property
+    def _services(self) -> Mapping[tuple[str, str], Service]:
+        return {(s.metadata.namespace, s.metadata.name): s for s in self.services}
+
+    @cached_property
+    def _slices(self) -> Mapping[tuple[str, str], Sequence[EndpointSlice]]:
+        found: dict[tuple[str, str], list[EndpointSlice]] = {}
+        for piece in self.slices:
+            owner = piece.metadata.labels.get(SERVICE_NAME_LABEL, "")
+            found.setdefault((piece.metadata.namespace, owner), []).append(piece)
+        return found
 
 
 def targets(world: World, wanted: Sequence[str] = ()) -> tuple[Target, ...]:
@@ -103,9 +114,8 @@ def expectation(world: World, target: Target, client: Client) -> Expectation:
     service = world.service(target)
     slices = world.slices_of(service)
     node = target.node or client.node
-    zones = {n.metadata.name: n.metadata.labels.get(ZONE_LABEL, "") for n in world.nodes}
     family: Family = "IPv6" if ":" in target.address else "IPv4"
-    entries = resolve(service, slices, NodeContext(node, zones.get(node, "")), family)
+    entries = resolve(service, slices, NodeContext(node, world.zones.get(node, "")), family)
     packet = Packet(_source(target, client), "", target.address, target.port, target.protocol)
     known = _endpoints(slices, target)
     ready = sum(endpoint.conditions.ready is not False for endpoint in known)
