@@ -5,6 +5,7 @@ import socket
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TypeVar, cast
 
 import pytest
@@ -125,7 +126,7 @@ async def stage() -> AsyncIterator[Stage]:
         made = Stage(
             api=cast(Api, KnownPods(PODS)),
             namespace="demo",
-            tools=Tools("kubectl", "", "iptables"),
+            tools=Tools("kubectl", Path(), "iptables"),
             nodes=(place,),
             pod_netns=lambda pod: spaces[pod.metadata.name],
             client=Place("client", spaces["client"]),

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 from clusterip.client.api import Api
@@ -23,7 +24,7 @@ def stage() -> Stage:
     return Stage(
         api=cast("Api", None),
         namespace="demo",
-        tools=Tools("kubectl", "kubeconfig", "iptables"),
+        tools=Tools("kubectl", Path(), "iptables"),
         nodes=(Place("node-1", "demo.node-1"),),
         pod_netns=lambda pod: pod.metadata.name,
         address=IP,

@@ -29,15 +29,21 @@ spec:
           periodSeconds: 1
           failureThreshold: 1
 """
-CLIENT = {"metadata": {"name": "client"}, "spec": {"containers": [{"name": "client", "image": "clusterip/client"}]}}
+CLIENT = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "client"},
+    "spec": {"containers": [{"name": "client", "image": "clusterip/client"}]},
+}
 
 
 async def three_pods(stage: Stage) -> AsyncIterator[Shown]:
     yield Title("Three pods, and one address in front of them")
     yield Say("A Deployment runs three copies of a small echo server. Each is asked every second if it is ready.")
+    stage.tools.write("app.yaml", APP_YAML)
     yield Manifest("app.yaml", APP_YAML)
     await stage.api.create(resources.PODS, stage.namespace, CLIENT)
-    yield await stage.here("kubectl apply -f -", stdin=APP_YAML)
+    yield await stage.here("kubectl apply -f app.yaml")
     yield await stage.here(f"kubectl expose deployment {APP} --port={PORT} --target-port={POD_PORT}")
     yield Wait("waiting for three ready pods")
     await stage.until_ready(3)
@@ -69,12 +75,12 @@ async def on_no_interface(stage: Stage) -> AsyncIterator[Shown]:
     yield Say("We look for it on every interface of every node, and of every pod.")
     carried: dict[str, tuple[str, ...]] = {}
     for node in stage.nodes:
-        listing = await stage.on(node, "ip -brief address")
+        listing = await stage.on(node, "ip -4 -brief address")
         carried[node.name] = reading.addresses(listing.output)
         yield listing
     pods = (stage.client, *(pod.place for pod in await stage.backends()))
     for place in pods:
-        carried[place.name] = reading.addresses((await stage.on(place, "ip -brief address")).output)
+        carried[place.name] = reading.addresses((await stage.on(place, "ip -4 -brief address")).output)
     number = sum(map(len, carried.values()))
     owners = [name for name, found in carried.items() if stage.address in found]
     yield Claim(

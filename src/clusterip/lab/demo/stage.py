@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 from clusterip.client.api import Api
@@ -49,8 +50,11 @@ class Tools:
     """Programs, and how they find the cluster."""
 
     kubectl: str  # its path
-    kubeconfig: str  # a copy whose default namespace is the demo's
+    directory: Path  # where commands run; holds `kubeconfig`, whose default namespace is the demo's
     iptables: str  # "iptables", or the variant that the proxies write
+
+    def write(self, name: str, text: str) -> None:
+        (self.directory / name).write_text(text)
 
 
 @dataclass(slots=True)
@@ -68,11 +72,11 @@ class Stage:
     address: str = ""  # the ClusterIP
     chain: str = ""  # its KUBE-SVC chain
 
-    async def here(self, command: str, *, stdin: str = "", marks: tuple[str, ...] = ()) -> Ran:
+    async def here(self, command: str, *, marks: tuple[str, ...] = ()) -> Ran:
         """Run it as a person would in this shell, with kubectl at hand."""
         path = os.pathsep.join((os.path.dirname(self.tools.kubectl), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
-        argv = ("env", f"KUBECONFIG={self.tools.kubeconfig}", f"PATH={path}", "sh", "-c", f"exec 2>&1; {command}")
-        done = await run(argv, stdin=stdin.encode(), check=False, timeout=30)
+        variables = (f"--chdir={self.tools.directory}", "KUBECONFIG=kubeconfig", f"PATH={path}")
+        done = await run(("env", *variables, "sh", "-c", f"exec 2>&1; {command}"), check=False, timeout=30)
         return Ran("$", command, done.stdout.decode(errors="replace"), done.returncode, marks)
 
     async def on(self, place: Place, command: str, *, marks: tuple[str, ...] = ()) -> Ran:
