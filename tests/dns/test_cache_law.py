@@ -31,8 +31,8 @@ PORTS = st.sampled_from([(), (ServicePort(port=80, name="http"),), (ServicePort(
 
 @st.composite
 def services(draw: st.DrawFn) -> Service:
-    ip = draw(ADDRESSES | st.sampled_from(["None", ""]))
-    external = draw(st.sampled_from(["", "", "b.default.svc.cluster.local", "a.default.svc.cluster.local"]))
+    ip = draw(st.sampled_from(["10.96.0.1", "10.96.0.2", "None", "None", ""]))
+    external = draw(st.sampled_from([""] * 4 + ["b.default.svc.cluster.local"]))
     spec = ServiceSpec(
         type="ExternalName" if external else "ClusterIP",
         cluster_ip="" if external else ip,
@@ -64,15 +64,14 @@ def slices(draw: st.DrawFn) -> EndpointSlice:
 
 
 NAMESPACES = st.just(Namespace(metadata=ObjectMeta(name="default")))
-VALUES = st.one_of(services(), slices(), NAMESPACES)
-STEPS = st.lists(st.tuples(VALUES, st.booleans()), max_size=8)
+VALUES = st.one_of(services(), services(), slices(), slices(), NAMESPACES)
+STEPS = st.lists(st.tuples(VALUES, st.sampled_from([True, True, False])), min_size=3, max_size=8)
 
 QUESTIONS = [
     (name, rtype)
-    for prefix in ("", "_http._tcp.", "_tcp.", "a.", "10-244-1-3.")
+    for prefix, rtype in (("", "A"), ("", "ANY"), ("_http._tcp.", "SRV"), ("_tcp.", "A"), ("a.", "A"))
     for service in ("a", "b")
     for name in [f"{prefix}{service}.default.svc.cluster.local"]
-    for rtype in ("A", "AAAA", "SRV", "CNAME", "ANY")
 ] + [
     ("1.0.96.10.in-addr.arpa", "PTR"),
     ("2.0.96.10.in-addr.arpa", "PTR"),
@@ -101,7 +100,7 @@ class Side:
         return dns.rcode.to_text(message.rcode()), {line for rrset in sections for line in rrset.to_text().splitlines()}
 
 
-@settings(max_examples=30)
+@settings(max_examples=100)
 @given(STEPS)
 def test_a_cached_answer_is_the_one_that_would_be_made_now(steps: list[tuple[Value, bool]]) -> None:
     view = View()

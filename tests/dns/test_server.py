@@ -126,6 +126,9 @@ async def test_a_change_is_answered_at_once() -> None:
         names.put(service("late", "10.96.0.22"))
         assert data(await udp(port, f"web.{S}")) == {"10.96.0.21"}
         assert data(await udp(port, f"late.{S}")) == {"10.96.0.22"}
+        assert data(await udp(port, "21.0.96.10.in-addr.arpa", "PTR")) == {f"web.{S}."}
+        names.put(service("web", "10.96.0.23"))
+        assert (await udp(port, "21.0.96.10.in-addr.arpa", "PTR")).rcode() == dns.rcode.REFUSED
 
 
 async def test_the_first_address_changes_from_reply_to_reply() -> None:
