@@ -121,7 +121,7 @@ class _Reader:
         return Requirement(key, operator, values)
 
     def _value(self) -> str:
-        value = "" if self.ahead in _SYMBOLS else self.take()
+        value = "" if self.ahead in _SYMBOLS or not self.ahead else self.take()
         if wrong := names.label_value(value):
             raise self.error(f"value {value!r}: {wrong}")
         return value

@@ -25,6 +25,7 @@ _BOOLS = {
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 _INT = re.compile(r"([+-]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[+-]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][+-]?[0-9]+)?")
+_NO_JSON = re.compile(r"[+-]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _TAG = "tag:yaml.org,2002:"
 _MOST_NODES = 2_000_000  # a document that unfolds to more through its aliases is an attack, not a manifest
 
@@ -71,7 +72,9 @@ def _plain_kind(text: str) -> str:
     digits = text.replace("_", "") if text[0] in "+-.0123456789" else text
     if _INT.fullmatch(digits):
         return "int"
-    return "float" if _FLOAT.fullmatch(digits) else "str"
+    if _NO_JSON.fullmatch(text):
+        return "float"
+    return "float" if _FLOAT.fullmatch(digits) and math.isfinite(float(digits)) else "str"
 
 
 def _integer(text: str) -> int:
@@ -84,9 +87,9 @@ def _number(text: str) -> int | float:
     digits = text.replace("_", "")
     if _INT.fullmatch(digits) and len(digits) < 400:
         return _integer(digits)
-    number = float(digits)
-    if not math.isfinite(number):
+    if _NO_JSON.fullmatch(digits):
         raise ValueError(text)
+    number = float(digits)
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
 
@@ -112,22 +115,29 @@ class _Unfolding:
                 raise BadInput(f"YAML: unknown node {node!r}")
 
     def _mapping(self, node: MappingNode, path: str) -> dict[str, Any]:
-        own: dict[str, Any] = {}
-        merged: dict[str, Any] = {}
+        result: dict[str, Any] = {}
+        own: set[str] = set()
         for key_node, value_node in node.value:
             if key_node.tag == _TAG + "merge":
-                inherited = self.value(value_node, path)
-                for part in reversed(inherited if isinstance(inherited, list) else [inherited]):
-                    if not isinstance(part, dict):
-                        raise BadInput(f"YAML: {_where(key_node)}<< needs a mapping or a list of mappings")
-                    merged.update(part)
+                # in document order, so that a later merge wins over an earlier key: Go's reading, not the standard's
+                for part in self._merged(key_node, value_node, path):
+                    result.update(part)
                 continue
             key = _key(key_node)
             here = f"{path}.{key}" if path else key
             if key in own:
                 self.duplicates.append(here)
-            own[key] = self.value(value_node, here)
-        return {**merged, **own}
+            own.add(key)
+            result[key] = self.value(value_node, here)
+        return result
+
+    def _merged(self, key: Node, value: Node, path: str) -> list[dict[str, Any]]:
+        """What `<<` brings; of several mappings the first counts, so it comes last."""
+        found = self.value(value, path)
+        parts = found if isinstance(found, list) else [found]
+        if not all(isinstance(part, dict) for part in parts):
+            raise BadInput(f"YAML: {_where(key)}<< needs a mapping or a list of mappings")
+        return parts[::-1]
 
 
 def _where(node: Node) -> str:
@@ -141,7 +151,7 @@ def _key(node: Node) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:
-        return "null"
+        raise BadInput(f"YAML: {_where(node)}a key must not be null")
     return str(value)
 
 
@@ -158,4 +168,4 @@ def _scalar(node: ScalarNode) -> Any:
             case _:
                 return text
     except (KeyError, ValueError) as error:
-        raise BadInput(f"YAML: {_where(node)}{text!r} is not a {node.tag.removeprefix(_TAG)}") from error
+        raise BadInput(f"YAML: {_where(node)}{text!r} cannot be a {node.tag.removeprefix(_TAG)} here") from error
