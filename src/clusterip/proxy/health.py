@@ -68,7 +68,7 @@ class Health:
         body = {
             "lastUpdated": _text(wall if well else newest),
             "currentTime": _text(wall),
-            "healthy": well,
+            "healthy": self.healthy(now),
             "status": status,
         }
         return Answer(200 if well else 503, body)

@@ -1,0 +1,242 @@
+"""The whole command in a node's namespace: its servers, its health check ports, its end, its clean-up."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.fake_apiserver import FakeApiServer
+from tests.proxy.running import node_object, service, slice_of
+from tests.proxy.world import NODE, OUTSIDE, POD_B, World, world
+
+from clusterip.kernel import netns as namespaces
+from clusterip.kernel import sysctl
+from clusterip.kernel.run import run
+from clusterip.model.resources import ENDPOINT_SLICES, EVENTS, NODES, SERVICES
+from clusterip.model.status import Object
+
+pytestmark = pytest.mark.kernel
+
+CHECK_PORT = 32111
+CONFIG = """
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+hostnameOverride: node-1
+clusterCIDR: 10.244.0.0/16
+clientConnection: {kubeconfig: %s}
+iptables: {syncPeriod: 500ms, minSyncPeriod: 1ms}
+"""
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[World]:
+    with world() as made:
+        made.serve(POD_B)
+        yield made
+
+
+@dataclass
+class Proxy:
+    net: World
+    server: FakeApiServer
+    process: asyncio.subprocess.Process
+    config: Path
+
+    async def get(self, path: str, port: int = 10249) -> tuple[int, str]:
+        argv = ("curl", "-s", "-m", "5", "-w", "\n%{http_code}", f"http://127.0.0.1:{port}{path}")
+        done = await run(argv, netns=self.net.node, check=False)
+        body, _, code = done.stdout.decode().rpartition("\n")
+        return int(code), body
+
+    async def status(self) -> Any:
+        code, body = await self.get("/status")
+        return json.loads(body) if code == 200 else {}
+
+    async def put(self, *objects: Object) -> None:
+        for obj in objects:
+            await self.server.put({"Service": SERVICES, "EndpointSlice": ENDPOINT_SLICES}[obj["kind"]], obj)
+        async with asyncio.timeout(15):
+            while int((await self.status()).get("revision") or 0) < self.server.revision:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+def node_here() -> Object:
+    node = node_object()
+    node["status"] = {"addresses": [{"type": "InternalIP", "address": NODE}]}
+    return node
+
+
+def kubeconfig(path: Path, url: str) -> Path:
+    cluster = {"name": "c", "cluster": {"server": url}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    document = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
+    path.write_text(json.dumps({**document, "current-context": "x"}))
+    return path
+
+
+async def start(netns: str, *argv: str) -> asyncio.subprocess.Process:
+    main = "from clusterip.cli.main import main; main()"
+    command = ("nsenter", f"--net=/run/netns/{netns}", "--", sys.executable, "-c", main, "proxy", *argv)
+    return await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@contextlib.asynccontextmanager
+async def relayed(netns: str, url: str) -> AsyncIterator[str]:
+    """The fake server's address inside the namespace, which has no way to the machine's own."""
+    host, _, port = url.removeprefix("http://").partition(":")
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError), contextlib.closing(writer):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(pump(reader, there_writer), pump(there_reader, writer))
+
+    with namespaces.inside(netns):
+        listener = socket.create_server(("127.0.0.1", 0))
+    async with await asyncio.start_server(relay, sock=listener) as relaying:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        relaying.close()
+
+
+@pytest.fixture
+async def proxy(net: World, tmp_path: Path) -> AsyncIterator[Proxy]:
+    async with FakeApiServer() as server, relayed(net.node, server.url) as url:
+        await server.put(NODES, node_here())
+        config = tmp_path / "proxy.yaml"
+        config.write_text(CONFIG % kubeconfig(tmp_path / "kubeconfig", url))
+        process = await start(net.node, "--config", str(config))
+        made = Proxy(net, server, process, config)
+        try:
+            async with asyncio.timeout(20):
+                while not (await made.status()).get("syncs"):
+                    assert process.returncode is None, (await process.communicate())[1].decode()
+                    await asyncio.sleep(0.05)
+            yield made
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.communicate()
+        await cleaned(net)
+
+
+async def cleaned(net: World) -> None:
+    process = await start(net.node, "--cleanup")
+    _, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
+
+
+async def test_the_servers_answer_as_kube_proxys_do(proxy: Proxy) -> None:
+    code, body = await proxy.get("/healthz", 10256)
+    assert code == 200
+    assert json.loads(body)["nodeEligible"] is True
+    assert "lastUpdated" in body
+    assert (await proxy.get("/livez", 10256))[0] == 200
+    assert await proxy.get("/healthz") == (200, "ok")
+    assert await proxy.get("/proxyMode") == (200, "iptables")
+    configuration = json.loads((await proxy.get("/configz"))[1])["kubeproxy.config.k8s.io"]
+    assert configuration["iptables"]["syncPeriod"] == "500ms"
+    metrics = (await proxy.get("/metrics"))[1]
+    for name in (
+        "kubeproxy_sync_proxy_rules_duration_seconds_bucket",
+        "kubeproxy_sync_full_proxy_rules_duration_seconds_count",
+        "kubeproxy_sync_partial_proxy_rules_duration_seconds",
+        "kubeproxy_network_programming_duration_seconds",
+        "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+        "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
+        "kubeproxy_sync_proxy_rules_endpoint_changes_total",
+        "kubeproxy_sync_proxy_rules_service_changes_pending",
+        'kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv4",table="nat"} 5.0',
+        'kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family="IPv6",traffic_policy="internal"} 0.0',
+        'kubeproxy_proxy_healthz_total{code="200"} 1.0',
+        "kubeproxy_conntrack_reconciler_deleted_entries_total",
+        "process_resident_memory_bytes",
+        'kubernetes_feature_enabled{name="NFTablesProxyMode",stage=""} 1.0',
+    ):
+        assert name in metrics, name
+    assert 'kubernetes_healthcheck{name="sync-proxy-rules",type="healthz"} 1.0' in (await proxy.get("/metrics/slis"))[1]
+    assert any(key[0] is EVENTS and obj["reason"] == "Starting" for key, obj in proxy.server.objects.items())
+
+
+async def test_a_health_check_node_port_opens_answers_and_closes(proxy: Proxy) -> None:
+    local = service(
+        type="LoadBalancer", node_port=30080, externalTrafficPolicy="Local", healthCheckNodePort=CHECK_PORT,
+        status={"loadBalancer": {"ingress": [{"ip": "198.51.100.8"}]}},
+    )  # fmt: skip
+    await proxy.put(local, slice_of("web", POD_B))
+    code, body = await proxy.get("/", CHECK_PORT)
+    assert (code, json.loads(body)["localEndpoints"]) == (200, 1)
+    assert (await asyncio.to_thread(proxy.net.ask, OUTSIDE, NODE, 30080))[0] == POD_B
+    await proxy.put(slice_of("web", "10.244.2.2"))
+    assert (await proxy.get("/", CHECK_PORT))[0] == 503
+    local["spec"]["externalTrafficPolicy"] = "Cluster"
+    del local["spec"]["healthCheckNodePort"]
+    await proxy.put(local)
+    assert (await proxy.get("/", CHECK_PORT))[0] == 0
+
+
+async def test_a_changed_configuration_file_ends_the_process(proxy: Proxy) -> None:
+    proxy.config.write_text(proxy.config.read_text() + "\n")
+    async with asyncio.timeout(10):
+        _, said = await proxy.process.communicate()
+    assert proxy.process.returncode == 1
+    assert b"the configuration has changed" in said
+
+
+async def test_a_signal_ends_it_and_the_rules_stay(proxy: Proxy) -> None:
+    await proxy.put(service(), slice_of("web", POD_B))
+    proxy.process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(10):
+        _, said = await proxy.process.communicate()
+    assert proxy.process.returncode == 0, said.decode()
+    assert b"Traceback" not in said
+    assert (await asyncio.to_thread(proxy.net.ask, OUTSIDE, "10.96.0.10"))[0] == POD_B
+    await cleaned(proxy.net)
+    assert "KUBE-S" not in proxy.net.rules()
+
+
+async def test_timeouts_of_connection_tracking_are_set_in_our_namespace_only(net: World) -> None:
+    before = sysctl.read("net.netfilter.nf_conntrack_tcp_timeout_close_wait")
+    process = await start(net.node, "--init-only", "--conntrack-tcp-timeout-close-wait=47m")
+    _, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    assert net.on_node("sysctl -n net.netfilter.nf_conntrack_tcp_timeout_close_wait").strip() == "2820"
+    assert net.on_node("sysctl -n net.ipv4.conf.all.route_localnet").strip() == "1"
+    assert sysctl.read("net.netfilter.nf_conntrack_tcp_timeout_close_wait") == before
+
+
+async def test_a_table_of_the_nftables_mode_is_taken_away(net: World) -> None:
+    net.on_node("nft add table ip kube-proxy", "nft add table ip other")
+    await cleaned(net)
+    assert net.on_node("nft list tables").count("kube-proxy") == 0
+    assert "table ip other" in net.on_node("nft list tables")
+
+
+@pytest.mark.parametrize(
+    ("argv", "what"),
+    [
+        (("--config", "/no/such"), "/no/such: cannot be read: No such file or directory"),
+        (("--kubeconfig", "/no/such"), "kubeconfig /no/such: cannot be read"),
+        (("--proxy-mode", "ipvs"), "mode: 'ipvs' is not available in this version; available: iptables"),
+        (("--iptables-sync-period", "soon"), "'soon' is not a duration"),
+    ],
+)
+async def test_what_cannot_be_used_is_a_clear_error_and_no_traceback(
+    net: World, argv: tuple[str, ...], what: str
+) -> None:
+    process = await start(net.node, *argv)
+    _, said = await process.communicate()
+    assert process.returncode == 2
+    assert what in said.decode()
+    assert "Traceback" not in said.decode()
