@@ -3,8 +3,11 @@
 Knows the rules that `compile` writes. A rule of another kind is refused, never skipped: a skipped rule is a wrong
 answer.
 
-One difference to `services.route`, which is kube-proxy's own: the node's packets to an external or load balancer
-address that is not on this node pass through OUTPUT alone, where nothing refuses them when there is no backend.
+Two differences to `services.route`, both kube-proxy's own:
+
+- the node's packets to an external or load balancer address that is not on this node pass through OUTPUT alone, where
+  nothing refuses them when there is no backend;
+- a node port without a backend is refused on all of the node's addresses, also on those that do not serve node ports.
 """
 
 import ipaddress
