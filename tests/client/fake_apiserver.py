@@ -7,6 +7,7 @@ import asyncio
 import copy
 import itertools
 import json
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -25,6 +26,7 @@ class FakeApiServer:
         self.objects: dict[tuple[Resource, str, str], Object] = {}
         self.requests: list[tuple[str, str]] = []  # (method, path) of all that arrived
         self.refuse = 0  # answer so many requests with 503
+        self.created: Callable[[Resource], None] = lambda resource: None  # called for every creation by a client
         self.page = 0  # at most so many items a page, whatever the client asks; 0: as it asks
         self._history: list[tuple[int, str, Resource, Object]] = []
         self._oldest = 10  # watches from before this get 410
@@ -141,6 +143,7 @@ class FakeApiServer:
             raise ApiError(409, "AlreadyExists", f'{resource.qualified} "{meta["name"]}" already exists')
         meta.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
         meta.setdefault("generation", 1)
+        self.created(resource)
         return await self.put(resource, body)
 
     async def _replace(self, key: tuple[Resource, str, str], current: Object, subresource: str, body: Object) -> Object:

@@ -86,6 +86,7 @@ class Plan:
     writes: tuple[Write, ...] = ()  # done in this order; the first that fails ends it
     again_after: float | None = None  # seconds until the key is to be planned again, whatever happens
     figures: Mapping[str, float] = field(default_factory=dict)  # for metrics, by the controller's own names
+    notes: Mapping[str, str] = field(default_factory=dict)  # for metrics: what kind of key it is
 
 
 NOTHING = Plan()

@@ -64,7 +64,11 @@ class EndpointSlices:
             done, counted = reconcile(sync, family, [s for s in ours if s.address_type == family], wanted)
             writes.extend(done)
             figures += counted
-        return Plan((*in_order(writes), *said), figures=asdict(figures))
+        notes = {
+            "topology": "Auto" if hints.topology_auto(service) else "Disabled",
+            "traffic_distribution": service.spec.traffic_distribution or "",
+        }
+        return Plan((*in_order(writes), *said), figures=asdict(figures), notes=notes)
 
     def _hinted(
         self, key: Key, family: str, service: Service, found: Sequence[Group], lookup: Lookup

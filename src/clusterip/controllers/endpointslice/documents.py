@@ -48,7 +48,7 @@ def made(make: Make, family: str, service: Service, moment: str) -> Object:
     }
     if moment:
         metadata["annotations"] = {TRIGGER_TIME: moment}
-    return {"metadata": metadata, "addressType": family, **_content(make.ports, make.endpoints)}
+    return {"metadata": metadata, "addressType": family, **content(make.ports, make.endpoints)}
 
 
 def rewritten(rewrite: Rewrite, service: Service, moment: str) -> Object:
@@ -63,11 +63,11 @@ def rewritten(rewrite: Rewrite, service: Service, moment: str) -> Object:
     return {
         "metadata": metadata,
         "addressType": rewrite.slice.address_type,
-        **_content(rewrite.ports, rewrite.endpoints),
+        **content(rewrite.ports, rewrite.endpoints),
     }
 
 
-def _content(ports: Ports, endpoints: tuple[Endpoint, ...]) -> Object:
+def content(ports: Ports, endpoints: tuple[Endpoint, ...]) -> Object:
     return {
         "ports": [
             {

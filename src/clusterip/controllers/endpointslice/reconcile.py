@@ -27,6 +27,7 @@ class Figures:
 
     added: float = 0
     removed: float = 0
+    updated: float = 0  # stayed, and are shown differently now
     endpoints: float = 0  # wanted
     slices: float = 0
     least_slices: float = 0  # if all were packed as tightly as can be
@@ -35,6 +36,7 @@ class Figures:
         return Figures(
             self.added + other.added,
             self.removed + other.removed,
+            self.updated + other.updated,
             self.endpoints + other.endpoints,
             self.slices + other.slices,
             self.least_slices + other.least_slices,
@@ -61,7 +63,7 @@ def reconcile(
     writes.extend(deletions(packing.deletes))
     # Of an older Service with the same name: its endpoints are not ours, whatever its labels say.
     writes.extend(deletions([slice_ for slice_ in slices if not owned_by(slice_, service)]))
-    return tuple(writes), _figures(ours, groups, packing, sync.limit)
+    return tuple(writes), figures(ours, groups, packing, sync.limit)
 
 
 def deletions(slices: Sequence[EndpointSlice]) -> list[Write]:
@@ -74,12 +76,13 @@ def in_order(writes: Sequence[Write]) -> tuple[Write, ...]:
     return tuple(sorted(writes, key=lambda write: ranks[type(write)]))
 
 
-def _figures(ours: Sequence[EndpointSlice], groups: Sequence[Group], packing: Packing, limit: int) -> Figures:
-    before = {identity(endpoint) for slice_ in ours for endpoint in slice_.endpoints or ()}
-    after = {identity(endpoint) for group in groups for endpoint in group.endpoints}
+def figures(ours: Sequence[EndpointSlice], groups: Sequence[Group], packing: Packing, limit: int) -> Figures:
+    before = {identity(endpoint): endpoint for slice_ in ours for endpoint in slice_.endpoints or ()}
+    after = {identity(endpoint): endpoint for group in groups for endpoint in group.endpoints}
     return Figures(
-        added=len(after - before),
-        removed=len(before - after),
+        added=len(after.keys() - before.keys()),
+        removed=len(before.keys() - after.keys()),
+        updated=sum(before[key] != after[key] for key in after.keys() & before.keys()),
         endpoints=len(after),
         slices=len(packing.makes) + len(packing.rewrites) + len(packing.unchanged),
         least_slices=max(sum(math.ceil(len(group.endpoints) / limit) for group in groups), 1),
