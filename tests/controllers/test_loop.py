@@ -207,7 +207,8 @@ async def test_a_round_that_breaks_is_tried_again_and_hurts_nobody_else(
     outcomes: list[str] = []
     async with looped(server, [controller], lambda report: outcomes.append(report.outcome)):
         await server.put(PODS, ready_pod("a", "10.244.1.2"))
-        await until(lambda: bool(held(server, CONFIG_MAPS)))
+        await until(lambda: len(outcomes) == 3)
+    assert held(server, CONFIG_MAPS)
     assert outcomes == ["error", "error", "success"]
     assert "controllers.counting.broken" in caplog.text
 
