@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusterip.dataplane.iptables import Config, FromCIDR, Piece, compile_entry, delta
-from clusterip.dataplane.iptables.apply import Rules, WriteWatch, clean_up, differences, usable
+from clusterip.dataplane.iptables import Config, Counts, FromCIDR, Piece, compile_entry, delta
+from clusterip.dataplane.iptables.apply import Rules, WriteWatch, clean_up, usable
+from clusterip.dataplane.iptables.compare import compare, without
 from clusterip.dataplane.iptables.delta import Installed
 from clusterip.errors import Unavailable
 from clusterip.kernel import iptables as kernel
@@ -36,6 +37,10 @@ def netns() -> Iterator[str]:
 def variant(request: pytest.FixtureRequest) -> VariantName:
     chosen: VariantName = request.param
     return chosen
+
+
+def differences(saved: str, pieces: list[Piece], config: Config) -> tuple[str, ...]:
+    return compare(saved, pieces, config).differences
 
 
 def run(netns: str, *argv: str) -> str:
@@ -80,13 +85,13 @@ async def test_a_delta_gives_what_a_load_would(netns: str, variant: VariantName)
 @pytest.mark.parametrize(
     ("argv", "found"),
     [
-        (("-t", "nat", "-F"), "nat/PREROUTING: a jump is gone"),
+        (("-t", "nat", "-F"), "nat/PREROUTING: a rule of ours is gone"),
         (("-t", "nat", "-F", "KUBE-SERVICES"), "nat/KUBE-SERVICES: its rules are not ours"),
         (("-t", "nat", "-I", "KUBE-SERVICES", "-j", "RETURN"), "nat/KUBE-SERVICES: its rules are not ours"),
         (("-t", "nat", "-D", "KUBE-POSTROUTING", "1"), "nat/KUBE-POSTROUTING: its rules are not ours"),
         (("-t", "nat", "-N", "KUBE-SVC-ABC"), "nat/KUBE-SVC-ABC: nobody asked for this chain"),
         (("-t", "mangle", "-X", "KUBE-PROXY-CANARY"), "mangle/KUBE-PROXY-CANARY: the chain is gone"),
-        (("-D", "FORWARD", "1"), "filter/FORWARD: a jump is gone"),
+        (("-D", "FORWARD", "1"), "filter/FORWARD: a rule of ours is gone"),
     ],
 )
 async def test_what_others_do_to_our_rules_is_seen_and_repaired(
@@ -100,6 +105,35 @@ async def test_what_others_do_to_our_rules_is_seen_and_repaired(
     assert any(found in line for line in differences(seen.text, [WEB], CONFIG))
     await rules.apply(delta.load([WEB], delta.installed(seen.text, CONFIG), CONFIG, rules.variant))
     assert differences((await rules.observe()).text, [WEB], CONFIG) == ()
+
+
+async def test_a_load_writes_only_what_is_not_there(netns: str, variant: VariantName) -> None:
+    rules = await loaded(netns, variant, WEB, IDLE)
+    run(netns, f"iptables-{variant}", "-t", "nat", "-F", WEB.chains[0].name)
+    seen = await rules.observe()
+    everything = delta.load([WEB, IDLE], delta.installed(seen.text, CONFIG), CONFIG, rules.variant)
+    needed = without(everything, compare(seen.text, [WEB, IDLE], CONFIG))
+    assert needed.text == f"*nat\n:{WEB.chains[0].name} - [0:0]\n{WEB.chains[0].rules}COMMIT\n"
+    assert needed.written == Counts(nat=2)
+    await rules.apply(needed)
+    assert differences((await rules.observe()).text, [WEB, IDLE], CONFIG) == ()
+
+
+async def test_rules_of_kubelet_in_the_chain_we_share_stay(netns: str, variant: VariantName) -> None:
+    iptables = f"iptables-{variant}"
+    run(netns, iptables, "-N", "KUBE-FIREWALL")
+    run(netns, iptables, "-A", "KUBE-FIREWALL", "-m", "mark", "--mark", "0x8000/0x8000", "-j", "DROP")
+    programs = await usable("IPv4", netns, variant)
+    assert programs is not None
+    rules = Rules(programs)
+    for _ in range(2):
+        seen = await rules.observe()
+        everything = delta.load([WEB], delta.installed(seen.text, CONFIG), CONFIG, rules.variant)
+        await rules.apply(without(everything, compare(seen.text, [WEB], CONFIG)))
+    assert differences((await rules.observe()).text, [WEB], CONFIG) == ()
+    kept = run(netns, iptables, "-S", "KUBE-FIREWALL").splitlines()
+    assert len(kept) == 3
+    assert any("0x8000" in rule for rule in kept)
 
 
 async def test_rules_of_others_are_not_our_business(netns: str, variant: VariantName) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from clusterip.dataplane.iptables import LARGE_CLUSTER_ENDPOINTS, Config, Counts, Delta, Piece, compile_entry, delta
-from clusterip.dataplane.iptables.apply import Rules, differences
+from clusterip.dataplane.iptables.apply import Rules
+from clusterip.dataplane.iptables.compare import compare, without
 from clusterip.dataplane.iptables.names import CANARY
 from clusterip.kernel import iptables as kernel
 from clusterip.services.table import Entry, EntryKey, Family
@@ -130,7 +131,8 @@ class Proxier:
             await self._wait_for_flush()
         seen = await self.rules.observe()
         pieces = tuple(self._pieces.values())
-        self.drift = await asyncio.to_thread(differences, seen.text, pieces, self._config, self._stale)
+        found = await asyncio.to_thread(compare, seen.text, pieces, self._config, self._stale)
+        self.drift = found.differences
         self._epoch, self.checked = seen.epoch, time.monotonic()
         self._must_load = self._must_load or bool(self.drift)
         return self.drift
@@ -154,7 +156,10 @@ class Proxier:
 
         def build() -> tuple[dict[EntryKey, Piece], Delta]:
             pieces = {key: compile_entry(entry, config) for key, entry in entries.items()}
-            return pieces, delta.load(pieces.values(), installed, config, self.rules.variant)
+            everything = delta.load(pieces.values(), installed, config, self.rules.variant)
+            if not installed.chains:
+                return pieces, everything
+            return pieces, without(everything, compare(seen.text, pieces.values(), config))
 
         pieces, change = await asyncio.to_thread(build)
         await self.rules.apply(change)

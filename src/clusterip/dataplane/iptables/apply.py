@@ -5,15 +5,11 @@ Nothing here decides what the rules are.
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clusterip.dataplane.iptables import delta, names
-from clusterip.dataplane.iptables.compile import Piece
+from clusterip.dataplane.iptables import delta
 from clusterip.dataplane.iptables.config import Config
 from clusterip.dataplane.iptables.delta import Delta, Variant
-from clusterip.dataplane.iptables.program import complete
 from clusterip.errors import ClusterIPError, Unavailable
 from clusterip.kernel import iptables as kernel
 from clusterip.kernel import sysctl
@@ -103,60 +99,6 @@ async def usable(family: Family, netns: str = "", variant: VariantName | None = 
     except Unavailable as error:
         log.info("iptables.unusable family=%s reason=%r", family, error.message)
         return None
-
-
-def differences(
-    saved: str, pieces: Iterable[Piece], config: Config, stale: frozenset[str] = frozenset()
-) -> tuple[str, ...]:
-    """What somebody else did to our rules, a line each; () if they are as we left them. Pure, and slow on many rules.
-
-    Rules of others, and the place of our jumps among them, are not our business. In a shared chain the order of rules
-    means nothing but for its fixed tail. `stale`: chains we left standing on purpose.
-    """
-    found, wanted = _by_chain(saved), _by_chain(complete(pieces, config))
-    said = []
-    for place, rules in wanted.items():
-        table, chain = place
-        if place not in found:
-            said.append(f"{table}/{chain}: the chain is gone")
-        elif not chain.startswith("KUBE-"):
-            missing = Counter(rules) - Counter(found[place])
-            said += [f"{table}/{chain}: a jump is gone: {rule}" for rule in missing]
-        elif chain == names.FIREWALL:
-            continue  # shared with kubelet
-        elif found[place] != rules and (names.is_own_chain(chain) or _unlike(found[place], rules)):
-            said.append(f"{table}/{chain}: its rules are not ours")
-    strays = {chain for table, chain in found.keys() - wanted.keys() if table == "nat" and names.is_own_chain(chain)}
-    return (*said, *(f"nat/{chain}: nobody asked for this chain" for chain in sorted(strays - stale)))
-
-
-def _unlike(found: list[str], wanted: list[str]) -> bool:
-    return Counter(found) != Counter(wanted) or found[-1:] != wanted[-1:]
-
-
-def _by_chain(text: str) -> Mapping[tuple[str, str], list[str]]:
-    """(table, chain) -> its rules, in order, less what the kernel does not give back as it was given."""
-    chains: dict[tuple[str, str], list[str]] = {}
-    table = ""
-    for line in text.splitlines():
-        match line[:1]:
-            case "*":
-                table = line[1:].strip()
-            case ":":
-                chains.setdefault((table, line[1:].split(" ", 1)[0]), [])
-            case "-" if line.startswith("-A "):
-                chain, _, spec = line[3:].partition(" ")
-                chains.setdefault((table, chain), []).append(_coarse(spec))
-    return chains
-
-
-def _coarse(spec: str) -> str:
-    """A probability is kept in 31 bits: four digits of it come back as they were."""
-    head, word, tail = spec.partition("--probability ")
-    if not word:
-        return spec
-    number, _, rest = tail.partition(" ")
-    return f"{head}{word}{float(number):.4f} {rest}"
 
 
 async def clean_up(config: Config, netns: str = "") -> tuple[ClusterIPError, ...]:
