@@ -40,10 +40,16 @@ are passed over, which is said on stderr.
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is on the command line, as it was typed; lists are separated by commas, a value a family."""
+    """What is on the command line, as it was typed; lists are separated by commas."""
 
+    files: tuple[str, ...]
+    proxy_mode: str = "iptables"
+    family: Family | None = None
+    node_name: str = ""
+    node_labels: str = ""
     node_ip: str = ""
     cluster_cidr: str = ""
+    service_cidr: str = ""
     nodeport_addresses: str | None = None
     masquerade_bit: int = 14
     masquerade_all: bool = False
@@ -69,26 +75,16 @@ class Options:
 @click.option("--localhost-nodeports/--no-localhost-nodeports", default=True, help="node ports on 127.0.0.1 (IPv4)")
 @click.option("--nfacct", is_flag=True, help="count with nfacct, as on kernels that have it")
 @click.option("--tcp-be-liberal", is_flag=True, help="as with net.netfilter.nf_conntrack_tcp_be_liberal=1")
-def command(
-    files: tuple[str, ...],
-    proxy_mode: str,
-    family: Family | None,
-    node_name: str,
-    node_labels: str,
-    service_cidr: str,
-    **options: str | int | bool | None,
-) -> None:
-    given = Options(**options)  # type: ignore[arg-type]  # click has made each of its type
-    node = NodeContext(node_name, _labels(node_labels).get(ZONE_LABEL, ""))
-    ranges = _ranges(service_cidr, "--service-cidr")
-    found = manifests.read(files)
-    for sentence in found.passed_over:
-        click.echo(sentence, err=True)
+def command(**given: object) -> None:
+    options = Options(**given)  # type: ignore[arg-type]  # click has made each of its type
+    node = NodeContext(options.node_name, _labels(options.node_labels).get(ZONE_LABEL, ""))
+    ranges = _ranges(options.service_cidr, "--service-cidr")
+    found = manifests.read(options.files)
     tables = {f: _entries(found, node, f) for f in FAMILIES}
-    chosen = family or _only_family(tables)
-    for sentence in _doubts(found, tables[chosen], ranges):
+    family = options.family or _only_family(tables)
+    for sentence in (*found.passed_over, *_doubts(found, tables[family], ranges)):
         click.echo(sentence, err=True)
-    click.echo(rules(tables[chosen], _config(given, chosen)), nl=False)
+    click.echo(rules(tables[family], _config(options, family)), nl=False)
 
 
 def rules(entries: Sequence[Entry], config: Config) -> str:
