@@ -26,7 +26,7 @@ from clusterip.apiserver.registry import Registry, selection
 from clusterip.apiserver.requests import Target, parse_path
 from clusterip.apiserver.stream import Stream
 from clusterip.apiserver.verbs import Request, Verbs, watched
-from clusterip.apiserver.watch import Watch
+from clusterip.apiserver.watch import Wanted, Watch
 from clusterip.errors import ClusterIPError, Unavailable
 from clusterip.model.status import ApiError
 
@@ -53,7 +53,7 @@ class App:
         if scope["type"] == "websocket":
             await self._websocket(WebSocket(scope, receive, send))
         elif scope["type"] == "http":
-            await _Call(self, HTTPRequest(scope, receive), scope, receive, send).run()
+            await _Call(self, scope, receive, send).run()
 
     def identify(self, path: str, headers: Mapping[str, str]) -> Identity:
         if path.rstrip("/") in OPEN:
@@ -77,16 +77,16 @@ class App:
             await socket.send_denial_response(Response(answer.body, answer.code, media_type=answer.media_type))
 
 
-@dataclass(slots=True)
 class _Call:
     """One request, from its first byte to its last."""
 
-    app: App
-    http: HTTPRequest
-    scope: Scope
-    receive: Receive
-    send: Send
-    long: bool = False  # a watch or stream: its duration says nothing
+    def __init__(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        self.app = app
+        self.http = HTTPRequest(scope, receive)
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.long = False  # a watch or stream: its duration says nothing
 
     async def run(self) -> None:
         started = time.monotonic()
@@ -134,8 +134,8 @@ class _Call:
             self.long = True
             collection, query = found
             renderer = self.app.verbs.renderer(request, collection)
-            wanted = selection(query, collection.resource)
-            watch = Watch(self.app.registry.store, collection, query, wanted, renderer, self.app.decoded)
+            wanted = Wanted(collection, query, selection(query, collection.resource), renderer)
+            watch = Watch(self.app.registry.store, wanted, self.app.decoded)
             await stream.begin(200, (("Content-Type", "application/json;stream=watch"),))
             await self._while_heard("WATCH", target, watch.run(stream.write))
             return None

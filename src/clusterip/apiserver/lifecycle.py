@@ -10,11 +10,8 @@ from clusterip.apiserver.refusals import bad_request, conflict, invalid
 from clusterip.apiserver.requests import DeleteQuery, Target
 from clusterip.model.naming import generated
 from clusterip.model.resources import (
-    CONFIG_MAPS,
     DEPLOYMENTS,
-    ENDPOINTS,
-    EVENTS,
-    LEASES,
+    ENDPOINT_SLICES,
     NAMESPACES,
     NODES,
     PODS,
@@ -25,7 +22,7 @@ from clusterip.model.status import Cause, Object
 
 DEFAULT_GRACE = 30  # seconds
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"  # finalizers that the garbage collector answers to
-_WITHOUT_GENERATION = frozenset((CONFIG_MAPS, ENDPOINTS, EVENTS, LEASES, NAMESPACES, NODES))
+_WITH_GENERATION = frozenset((DEPLOYMENTS, ENDPOINT_SLICES, PODS, REPLICA_SETS))
 _SERVER_SET = (
     "uid",
     "creationTimestamp",
@@ -74,7 +71,7 @@ def begin(target: Target, obj: Object, stamp: Stamp) -> None:
         raise invalid(target.resource, "", (Cause("metadata.name", "FieldValueRequired", _NAME_REQUIRED),))
     metadata["uid"] = stamp.uid
     metadata["creationTimestamp"] = stamp.time()
-    if target.resource not in _WITHOUT_GENERATION:
+    if target.resource in _WITH_GENERATION:
         metadata["generation"] = 1
     if has_status(target.resource) and target.resource is not NODES:  # a node comes with its status, it measured it
         obj.pop("status", None)
@@ -101,9 +98,9 @@ def succeed(target: Target, new: Object, old: Object) -> None:
     metadata, before, resource = new["metadata"], old["metadata"], target.resource
     if resource.namespaced:
         _place(target, metadata)
-    if metadata.setdefault("name", before["name"]) != before["name"]:
+    if metadata.get("name") != before["name"]:
         raise bad_request(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({before['name']})"
+            f"the name of the object ({metadata.get('name', '')}) does not match the name on the URL ({before['name']})"
         )
     if metadata.get("uid") not in (None, "", before["uid"]):
         why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {before['uid']}"
@@ -144,7 +141,7 @@ def _status_only(resource: Resource, new: Object, old: Object) -> None:
 
 def number_generation(resource: Resource, new: Object, old: Object) -> None:
     """A generation is a version of what is wanted: anything besides metadata and status."""
-    if resource not in _WITHOUT_GENERATION and _wanted(new) != _wanted(old):
+    if resource in _WITH_GENERATION and _wanted(new) != _wanted(old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 

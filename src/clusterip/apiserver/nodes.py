@@ -7,7 +7,7 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -44,13 +44,13 @@ class Access:
         return context
 
 
-@dataclass(slots=True)
 class Nodes:
     """Use as an async context manager."""
 
-    registry: Registry
-    access: Access
-    _session: aiohttp.ClientSession | None = field(default=None, init=False)
+    def __init__(self, registry: Registry, access: Access) -> None:
+        self.registry = registry
+        self.access = access
+        self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Nodes":
         headers = {"Authorization": f"Bearer {self.access.token}"} if self.access.token else {}

@@ -13,7 +13,7 @@ from clusterip.model.status import Object
 from clusterip.store.base import Store
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Ranges:
     store: Store
     pools: Pools

@@ -70,7 +70,7 @@ def selection(query: ListQuery, resource: Resource) -> Selection:
     return Selection(selectors.parse_labels(query.label_selector), fields)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Registry:
     store: Store
     services: Services
@@ -115,7 +115,7 @@ class Registry:
     async def create(self, target: Target, obj: Object, *, dry_run: bool = False) -> Written:
         named = bool(obj["metadata"].get("name"))
         for _ in range(_ATTEMPTS):
-            checks = await self._namespace(target)
+            checks = await self._namespace(target, obj["metadata"].get("name", ""))
             claim = self._creation(target, obj, self.stamp())
             new = Target(target.resource, target.namespace, claim.obj["metadata"]["name"])
             try:
@@ -138,7 +138,7 @@ class Registry:
             raise refusals.invalid(target.resource, new["metadata"]["name"], causes)
         return claim
 
-    async def _namespace(self, target: Target) -> tuple[Check, ...]:
+    async def _namespace(self, target: Target, new_name: str) -> tuple[Check, ...]:
         """The namespace must be there, stay there until the commit, and not be going."""
         name = namespace_of(target)
         if not name:
@@ -148,7 +148,7 @@ class Registry:
             raise refusals.not_found(NAMESPACES, name)
         if documents.decode(item)["metadata"].get("deletionTimestamp"):
             why = f"unable to create new content in namespace {name} because it is being terminated"
-            raise refusals.forbidden(target.resource, target.name, why)
+            raise refusals.forbidden(target.resource, new_name, why)
         return (Check(item.key, item.revision),)
 
     async def update(

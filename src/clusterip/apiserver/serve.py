@@ -105,7 +105,7 @@ async def serve(settings: Settings, sockets: list[socket.socket]) -> None:
     # for garbage among them.
     gc.set_threshold(50_000, 20, 100)
     async with assembled(settings) as parts:
-        server = _Server(_config(parts.app, settings))
+        server = Server(configured(parts.app, settings))
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -123,7 +123,7 @@ async def serve(settings: Settings, sockets: list[socket.socket]) -> None:
     log.info("apiserver.ended")
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Ours: uvicorn's would raise the signal again when all is done, and the exit status would be the signal's."""
@@ -147,7 +147,7 @@ async def _keep_bootstrapped(bootstrap: Bootstrap) -> None:
             log.warning("apiserver.bootstrap.failed error=%s", error.message)
 
 
-def _config(app: App, settings: Settings) -> uvicorn.Config:
+def configured(app: App, settings: Settings) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         loop="none",
@@ -155,6 +155,7 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
         ws="websockets-sansio",
         lifespan="off",
         log_config=None,
+        log_level="warning",
         access_log=False,
         server_header=False,
         date_header=True,

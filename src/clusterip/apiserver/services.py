@@ -39,7 +39,7 @@ class Claim:
     dynamic: frozenset[Address | int] = frozenset()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Services:
     pools: Pools
     families: Sequence[str]  # of the cluster, the primary first
@@ -112,7 +112,7 @@ def _keys(planned: Plan, stamp: Stamp | None) -> tuple[tuple[Check, ...], tuple[
 
 def stamped(document: Object, stamp: Stamp) -> Object:
     """An object that the server itself makes, as a creation would have made it."""
-    uid = {"uid": stamp.uid_of(document["metadata"]["name"]), "creationTimestamp": stamp.time(), "generation": 1}
+    uid = {"uid": stamp.uid_of(document["metadata"]["name"]), "creationTimestamp": stamp.time()}
     return {**document, "metadata": {**document["metadata"], **uid}}
 
 

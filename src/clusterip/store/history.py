@@ -8,7 +8,7 @@ import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from clusterip.store.base import Check, Compacted, Conflict, Delete, Event, Item, Page, Put
 
@@ -25,10 +25,10 @@ class Limits:
     progress: float = 1.0
 
 
-@dataclass(slots=True)
 class _Follower:
-    missed: int = 0  # revision of the first commit not given yet, 0: none
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self) -> None:
+        self.missed = 0  # revision of the first commit not given yet, 0: none
+        self.wake = asyncio.Event()
 
 
 @dataclass(frozen=True, slots=True)
