@@ -36,7 +36,6 @@ def test_nobody_else_can_read_them(state: State) -> None:
         ("admin", "https://127.0.0.1:4711"),
         ("controllers", "https://192.168.50.1:6443"),
         ("node-2", "https://192.168.50.1:6443"),
-        ("dns", "https://10.96.0.1:443"),
     ],
 )
 def test_each_user_has_a_kubeconfig_to_where_it_finds_the_server(state: State, user: str, server: str) -> None:

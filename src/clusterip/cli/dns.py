@@ -1,16 +1,13 @@
 """`clusterip dns`: the cluster's name server."""
 
-import asyncio
-import contextlib
 import logging
 import re
-import signal
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 import click
 
-from clusterip.errors import BadInput, ClusterIPError
+from clusterip.cli.running import run_until_told
+from clusterip.errors import BadInput
 
 if TYPE_CHECKING:
     from clusterip.dns.zone import Name
@@ -81,28 +78,3 @@ def _domain(option: str) -> "Name":
     if not _DOMAIN.fullmatch(domain) or len(domain) > 253:
         raise BadInput(f"--cluster-domain {option}: not a domain name", hint="the usual one is cluster.local")
     return tuple(domain.split("."))
-
-
-def run_until_told(main: Coroutine[object, object, object]) -> None:
-    """Runs until SIGTERM or SIGINT. Of several errors that ended it the first that a person can use is raised."""
-
-    async def with_signals() -> None:
-        task = asyncio.ensure_future(main)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, task.cancel)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    try:
-        asyncio.run(with_signals())
-    except BaseExceptionGroup as group:
-        raise _first(group) from None
-
-
-def _first(group: BaseExceptionGroup) -> BaseException:
-    told, _ = group.split(ClusterIPError)
-    found: BaseException = told or group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found

@@ -4,7 +4,7 @@ import sys
 
 import msgspec
 
-from clusterip.lab.plan import API_PORT, CONTROL_PLANE, CONTROL_PLANE_IP, Plan, node_ip, pod_cidr, prefix
+from clusterip.lab.plan import API_PORT, CONTROL_PLANE, CONTROL_PLANE_IP, DOMAIN, Plan, node_ip, pod_cidr, prefix
 from clusterip.lab.state import State
 
 PROGRAM = (sys.executable, "-m", "clusterip")
@@ -61,16 +61,18 @@ def _agent(plan: Plan, state: State, node: str) -> Component:
     argv = (
         *PROGRAM,
         "node",
-        *("--name", node),
-        *("--kubeconfig", str(state.directory / f"{node}.kubeconfig")),
-        *("--address", node_ip(node)),
+        *("--node-name", node),
+        *("--node-ip", node_ip(node)),
         *("--pod-cidr", pod_cidr(node)),
-        *("--netns-prefix", prefix(plan.name)),
+        *("--kubeconfig", str(state.directory / f"{node}.kubeconfig")),
+        *("--state-dir", str(state.directory / node)),
         *("--images", str(state.directory / "images.yaml")),
         *("--cluster-dns", plan.dns_ip),
-        *("--tls-cert", str(state.pki / f"{node}.crt")),
-        *("--tls-key", str(state.pki / f"{node}.key")),
-        *("--directory", str(state.directory / node)),
+        *("--cluster-domain", DOMAIN),
+        *("--tls-cert-file", str(state.pki / f"{node}.crt")),
+        *("--tls-private-key-file", str(state.pki / f"{node}.key")),
+        *("--token-file", str(state.pki / "agents.token")),
+        *("--netns-prefix", prefix(plan.name)),
     )
     return Component(
         name=f"agent of {node}", argv=argv, netns=plan.netns(node), environment=environment(plan, state, node)

@@ -46,6 +46,8 @@ def dns_deployment() -> Object:
     container = {
         "name": "dns",
         "image": "clusterip/dns",
+        # From inside the laboratory no other name server can be reached.
+        "args": ["--forward", "none"],
         "ports": [
             {"name": "dns", "containerPort": 53, "protocol": "UDP"},
             {"name": "dns-tcp", "containerPort": 53, "protocol": "TCP"},

@@ -13,14 +13,13 @@ from clusterip.lab.certificates import Authority, token
 from clusterip.lab.plan import API_PORT, CONTROL_PLANE_IP, DOMAIN, PODS, Plan, node_ip
 from clusterip.lab.state import State, write
 
-ADMIN, CONTROLLERS, PROXY, DNS = "admin", "controllers", "proxy", "dns"
+ADMIN, CONTROLLERS, PROXY = "admin", "controllers", "proxy"
 API_INSIDE = f"https://{CONTROL_PLANE_IP}:{API_PORT}"
 # user of a kubeconfig -> name and groups, as in Kubernetes; nodes come on top
 USERS: Mapping[str, tuple[str, str]] = {
     ADMIN: ("kubernetes-admin", "system:masters"),
     CONTROLLERS: ("system:kube-controller-manager", "system:authenticated"),
     PROXY: ("system:kube-proxy", "system:authenticated"),
-    DNS: ("system:serviceaccount:kube-system:cluster-dns", "system:serviceaccounts"),
 }
 IPTABLES = tuple(f"{family}{verb}" for family in ("iptables", "ip6tables") for verb in ("", "-save", "-restore"))
 
@@ -57,7 +56,8 @@ def write_all(plan: Plan, state: State, given: Given, loopback_port: int) -> Non
     write(state.pki / "agents.token", token() + "\n")  # what the API server shows to the node agents
     write(state.pki / "tokens.csv", "".join(_token_line(user, secret) for user, secret in tokens.items()))
     for user, secret in tokens.items():
-        server = _server(plan, user, loopback_port)
+        # The admin comes from any shell of this machine, the others are on the fabric.
+        server = f"https://127.0.0.1:{loopback_port}" if user == ADMIN else API_INSIDE
         write(
             state.directory / f"{user}.kubeconfig", kubeconfig(plan.name, user, (server, authority.certificate), secret)
         )
@@ -66,13 +66,6 @@ def write_all(plan: Plan, state: State, given: Given, loopback_port: int) -> Non
     write(state.directory / "images.yaml", yaml.safe_dump(dict(given.images), sort_keys=False))
     if plan.iptables_variant:
         _choose_iptables(state.directory / "bin", plan.iptables_variant)
-
-
-def _server(plan: Plan, user: str, loopback_port: int) -> str:
-    """The admin comes from any shell of this machine, the DNS server is a pod, the others are on the fabric."""
-    if user == ADMIN:
-        return f"https://127.0.0.1:{loopback_port}"
-    return f"https://{plan.api_service_ip}:443" if user == DNS else API_INSIDE
 
 
 def _token_line(user: str, secret: str) -> str:
