@@ -82,6 +82,25 @@ ROWS: list[tuple[Resource, Object, str, str]] = [
         "endpoints[0].deprecatedTopology",
         TOO_MANY,
     ),
+    (
+        ENDPOINT_SLICES,
+        slice_of(endpoint("10.244.1.5", deprecatedTopology={"a b": "c"})),
+        "endpoints[0].deprecatedTopology",
+        INVALID,
+    ),
+    (
+        ENDPOINT_SLICES,
+        slice_of(endpoint("10.244.1.5", hints={"forZones": [{}]})),
+        "endpoints[0].hints.forZones[0].name",
+        REQUIRED,
+    ),
+    (
+        ENDPOINT_SLICES,
+        slice_of(endpoint("10.244.1.5", hints={"forNodes": [{"name": "a_b"}]})),
+        "endpoints[0].hints.forNodes[0].name",
+        INVALID,
+    ),
+    (ENDPOINT_SLICES, slice_of(ports=[{"port": 80, "appProtocol": "a b"}]), "ports[0].appProtocol", INVALID),
     (ENDPOINT_SLICES, slice_of(ports=[{"port": 80}, {"port": 81}]), "ports[1].name", DUPLICATE),
     (ENDPOINT_SLICES, slice_of(ports=[{"name": "A", "port": 80}]), "ports[0].name", INVALID),
     (ENDPOINT_SLICES, slice_of(ports=[{"port": 80, "protocol": "ICMP"}]), "ports[0].protocol", NOT_SUPPORTED),
@@ -101,6 +120,25 @@ ROWS: list[tuple[Resource, Object, str, str]] = [
         endpoints({"addresses": [{"ip": "10.244.1.5"}], "ports": [{"port": 0}]}),
         "subsets[0].ports[0].port",
         INVALID,
+    ),
+    (
+        ENDPOINTS,
+        endpoints({"addresses": [{"ip": "10.244.1.5", "hostname": "a.b"}]}),
+        "subsets[0].addresses[0].hostname",
+        INVALID,
+    ),
+    *(
+        (
+            ENDPOINTS,
+            endpoints({"addresses": [{"ip": "10.244.1.5"}], "ports": [port]}),
+            f"subsets[0].ports[0].{name}",
+            why,
+        )
+        for port, name, why in (
+            ({"port": 80, "name": "A"}, "name", INVALID),
+            ({"port": 80, "protocol": "ICMP"}, "protocol", NOT_SUPPORTED),
+            ({"port": 80, "appProtocol": "a b"}, "appProtocol", INVALID),
+        )
     ),
     (IP_ADDRESSES, ip_address("fd00:0::1", PARENT), "metadata.name", INVALID),
     (IP_ADDRESSES, ip_address("10.96.00.1", PARENT), "metadata.name", INVALID),

@@ -125,6 +125,11 @@ def test_a_patch_that_cannot_be_read_is_a_bad_request(body: bytes) -> None:
         assert caught.value.code in (400, 422)
 
 
+def test_server_side_apply_is_refused_with_what_to_do_instead() -> None:
+    with pytest.raises(ApiError, match="without --server-side"):
+        apply("application/apply-patch+yaml", {})
+
+
 def test_a_patch_may_be_yaml() -> None:
     patched = patches.apply(patches.MERGE_PATCH, b"spec:\n  type: NodePort\n", SERVICE, SERVICES)
     assert patched["spec"]["type"] == "NodePort"

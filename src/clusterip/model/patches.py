@@ -46,6 +46,12 @@ def _applied(content_type: str, patch: bytes, obj: Object, resource: Resource) -
             return _as_object(merge(obj, _decoded(patch)))
         case "application/strategic-merge-patch+json":
             return _strategic(obj, _decoded(patch), struct_of(resource))
+        case "application/apply-patch+yaml" | "application/apply-patch+cbor":
+            raise ApiError(
+                415,
+                "UnsupportedMediaType",
+                "server-side apply is not served here: use `kubectl apply` without --server-side",
+            )
         case other:
             raise codec.unsupported(other, (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH))
 
