@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from clusterip.client.view import Change, Ref
 from clusterip.controllers.deployment import scaling
-from clusterip.controllers.deployment.sets import REVISION, Sets, annotations, new_set, sizes, sort_out
+from clusterip.controllers.deployment.sets import REVISION, Sets, annotations, new_set, revision, sizes, sort_out
 from clusterip.controllers.deployment.state import document, is_complete, status_of, until_deadline
 from clusterip.controllers.lookup import Lookup
 from clusterip.controllers.ownership import Claims, claim, controller_of, reference
@@ -131,6 +131,7 @@ def _forget(deployment: Deployment, sets: Sets) -> list[Write]:
         for rs in sets.old
         if not rs.spec.replicas and not rs.status.replicas and rs.metadata.deletion_timestamp is None
     ]
+    empty.sort(key=revision)
     surplus = max(len(empty) - deployment.spec.revision_history_limit, 0)
     return [Delete(REPLICA_SETS, rs.metadata.namespace, rs.metadata.name, rs.metadata.uid) for rs in empty[:surplus]]
 

@@ -26,26 +26,25 @@ def sizes_of_old(deployment: Deployment, sets: Sets) -> Sizes:
     """Those that can go now: first what does not work anyway, then what the new ones replace."""
     if deployment.spec.strategy.type == "Recreate":
         return {rs.metadata.name: 0 for rs in sets.active_old}
-    sizes = {rs.metadata.name: rs.spec.replicas for rs in sets.active_old}
     least = deployment.spec.replicas - max_unavailable(deployment)
-    pending = sets.new.spec.replicas - sets.new.status.available_replicas if sets.new else 0
-    may_go = _total(sets.all) - least - pending
+    pending = sets.new.spec.replicas - _working(sets.new) if sets.new else 0
+    may_go = max(_total(sets.all) - least - pending, 0)
+    sizes = {rs.metadata.name: rs.spec.replicas for rs in sets.active_old}
     for rs in sets.active_old:
-        broken = min(rs.spec.replicas - rs.status.available_replicas, max(may_go, 0))
-        if broken > 0:
-            sizes[rs.metadata.name] -= broken
-            may_go -= broken
-    spare = sum(rs.status.available_replicas for rs in sets.all) - least
+        broken = min(rs.spec.replicas - _working(rs), may_go)
+        sizes[rs.metadata.name] -= broken
+        may_go -= broken
+    spare = max(min(sum(map(_working, sets.all)) - least, may_go), 0)
     for rs in sets.active_old:
         step = min(sizes[rs.metadata.name], spare)
-        if step > 0:
-            sizes[rs.metadata.name] -= step
-            spare -= step
-    return {
-        rs.metadata.name: sizes[rs.metadata.name]
-        for rs in sets.active_old
-        if sizes[rs.metadata.name] != rs.spec.replicas
-    }
+        sizes[rs.metadata.name] -= step
+        spare -= step
+    return {name: size for rs in sets.active_old if (size := sizes[name := rs.metadata.name]) != rs.spec.replicas}
+
+
+def _working(rs: ReplicaSet) -> int:
+    """Its status may still be of a time when it was larger."""
+    return min(rs.status.available_replicas, rs.spec.replicas)
 
 
 def was_scaled(deployment: Deployment, sets: Sets) -> bool:
