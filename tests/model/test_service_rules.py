@@ -7,7 +7,7 @@ import pytest
 
 from clusterip.model import defaults, validation
 from clusterip.model.resources import SERVICES
-from clusterip.model.status import Cause, Object
+from clusterip.model.status import Object
 
 ADDRESS = "10.96.0.20"
 PORT = {"port": 80}
@@ -384,14 +384,3 @@ def test_an_odd_address_is_mentioned_when_it_comes_and_not_ever_after() -> None:
     obj = service(clusterIP="FD00:96::20", clusterIPs=["FD00:96::20"])
     assert validation.warnings(SERVICES, obj, None)
     assert validation.warnings(SERVICES, obj, obj) == []
-
-
-def test_the_refusal_lists_every_cause() -> None:
-    from clusterip.model.causes import refusal
-
-    causes = (Cause("spec.a", INVALID, "Invalid value: 1: no"), Cause("spec.b", REQUIRED, "Required value"))
-    error = refusal(SERVICES, "web", causes)
-    assert error.message == 'Service "web" is invalid: [spec.a: Invalid value: 1: no, spec.b: Required value]'
-    status = error.status()
-    assert (status["code"], status["reason"], status["details"]["name"]) == (422, "Invalid", "web")
-    assert [cause["field"] for cause in status["details"]["causes"]] == ["spec.a", "spec.b"]

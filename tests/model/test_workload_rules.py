@@ -201,6 +201,13 @@ ROWS: list[tuple[Resource, Object, str, str]] = [
     ),
     (resources.NODES, named(spec={"podCIDRs": ["10.244.1.1/24"]}), "spec.podCIDRs[0]", INVALID),
     (resources.NODES, named(spec={"podCIDRs": ["10.244.1.0/24", "10.244.2.0/24"]}), "spec.podCIDRs", INVALID),
+    (resources.NODES, named(spec={"taints": [{"key": "a b", "effect": "NoExecute"}]}), "spec.taints[0].key", INVALID),
+    (
+        resources.NODES,
+        named(spec={"taints": [{"key": "a", "value": "b c", "effect": "NoExecute"}]}),
+        "spec.taints[0].value",
+        INVALID,
+    ),
     (resources.NODES, named(spec={"taints": [{"key": "a"}]}), "spec.taints[0].effect", REQUIRED),
     (resources.NODES, named(spec={"taints": [{"key": "a", "effect": "Run"}]}), "spec.taints[0].effect", NOT_SUPPORTED),
     (resources.NODES, named(spec={"taints": [{"key": "a", "effect": "NoExecute"}] * 2}), "spec.taints[1]", DUPLICATE),

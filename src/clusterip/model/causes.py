@@ -1,11 +1,10 @@
 """Causes as the API words them, so that clients that match on reason and text find what they look for."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from clusterip.model.resources import Resource
-from clusterip.model.status import ApiError, Cause
+from clusterip.model.status import Cause
 
 IMMUTABLE = "field is immutable"
 FIXED = "may not change once set"
@@ -38,19 +37,6 @@ def too_many(field: str, count: int, limit: int) -> Cause:
 
 def too_long(field: str, limit: int) -> Cause:
     return Cause(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
-
-
-def refusal(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
-    """The 422 that says all of it."""
-    listed = [f"{cause.field}: {cause.message}" for cause in causes]
-    text = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
-    return ApiError(
-        422,
-        "Invalid",
-        f'{resource.kind}{f".{resource.group}" if resource.group else ""} "{name}" is invalid: {text}',
-        details={"name": name, "group": resource.group, "kind": resource.kind},
-        causes=tuple(causes),
-    )
 
 
 def _quoted(value: Any) -> str:

@@ -1,6 +1,6 @@
 """What may be a name, a label, a port name. Each function gives what is wrong, or "" when nothing is.
 
-Source: RFC 1035, RFC 1123, RFC 6335 and the API's rules for labels and annotations.
+Source: RFC 1123, RFC 6335 and the API's rules for labels and annotations.
 """
 
 import re
@@ -10,7 +10,6 @@ from typing import TypeAlias
 Rule: TypeAlias = Callable[[str], str]
 
 _LABEL_1123 = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL_1123.pattern}(\.{_LABEL_1123.pattern})*")
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PORT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -22,14 +21,6 @@ def dns_label(text: str) -> str:
         return "must be no more than 63 bytes"
     if not _LABEL_1123.fullmatch(text):
         return "a DNS-1123 label is lower case letters, digits and '-', and begins and ends with a letter or digit"
-    return ""
-
-
-def dns_1035_label(text: str) -> str:
-    if len(text) > 63:
-        return "must be no more than 63 bytes"
-    if not _LABEL_1035.fullmatch(text):
-        return "a DNS-1035 label is lower case letters, digits and '-', begins with a letter, ends with no '-'"
     return ""
 
 
