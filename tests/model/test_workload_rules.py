@@ -121,6 +121,15 @@ ROWS: list[tuple[Resource, Object, str, str]] = [
     (resources.PODS, pod(nodeName="A_"), "spec.nodeName", INVALID),
     (resources.PODS, pod(hostAliases=[{"ip": "x"}]), "spec.hostAliases[0].ip", INVALID),
     (resources.PODS, pod(readinessGates=[{"conditionType": "a b"}]), "spec.readinessGates[0].conditionType", INVALID),
+    (
+        resources.PODS,
+        pod(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["a_b"]}]),
+        "spec.hostAliases[0].hostnames",
+        INVALID,
+    ),
+    (resources.PODS, pod(volumes=[{"emptyDir": {}}]), "spec.volumes[0].name", REQUIRED),
+    (resources.PODS, pod(volumes=[{"name": "V"}]), "spec.volumes[0].name", INVALID),
+    (resources.PODS, pod({"volumeMounts": [{"name": "v"}]}), f"{C0}.volumeMounts[0].mountPath", REQUIRED),
     (resources.PODS, pod(volumes=[{"name": "v"}, {"name": "v"}]), "spec.volumes[1].name", DUPLICATE),
     (
         resources.PODS,

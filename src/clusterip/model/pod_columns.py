@@ -19,13 +19,13 @@ class PodSummary:
     last_restart: str  # timestamp; "" if none
 
 
-@dataclass(slots=True)
 class _Tally:
     """What the containers' statuses add up to."""
 
-    ready: int = 0
-    restarts: int = 0
-    last_restart: str = ""
+    def __init__(self) -> None:
+        self.ready = 0
+        self.restarts = 0
+        self.last_restart = ""
 
     def restarted(self, status: Object) -> None:
         self.restarts += status.get("restartCount", 0)

@@ -8,7 +8,7 @@ unfold without bound are noticed.
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -93,12 +93,12 @@ def _number(text: str) -> int | float:
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
 
-@dataclass(slots=True)
 class _Unfolding:
     """One document on its way from nodes to values; counts what its aliases unfold to."""
 
-    duplicates: list[str] = field(default_factory=list)
-    nodes: int = 0
+    def __init__(self) -> None:
+        self.duplicates: list[str] = []
+        self.nodes = 0
 
     def value(self, node: Node, path: str) -> Any:
         self.nodes += 1
