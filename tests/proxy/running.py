@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Never
 
 from tests.client.fake_apiserver import FakeApiServer
 
@@ -20,6 +20,7 @@ from clusterip.model.status import Object
 from clusterip.proxy.health import Health
 from clusterip.proxy.loop import FamilyParts, Loop, Settings
 from clusterip.proxy.metrics import Metrics
+from clusterip.proxy.node import RangeChanged
 from clusterip.proxy.process import watched
 from clusterip.proxy.proxier import Proxier
 from clusterip.proxy.service_health import ServiceHealth
@@ -36,6 +37,7 @@ class Running:
     proxier: Proxier
     health: Health
     metrics: Metrics
+    ended: "asyncio.Task[Never]"  # the loop
     refused: list[ServiceName] = field(default_factory=list)
 
     async def put(self, *objects: Object) -> None:
@@ -91,8 +93,9 @@ async def running(
         proxier = Proxier(config, rules(Rules(programs)), all_addresses)
         service_health = ServiceHealth(config.family, lambda: health.healthy(time.monotonic()), failed)
         parts = FamilyParts(proxier, service_health, all_addresses)
-        made = Running(server, mirror, Loop(mirror, [parts], health, metrics, settings), proxier, health, metrics)
-        tasks = [asyncio.create_task(mirror.run()), asyncio.create_task(made.loop.run())]
+        loop = Loop(mirror, [parts], health, metrics, settings)
+        tasks = [asyncio.create_task(mirror.run()), asyncio.create_task(loop.run())]
+        made = Running(server, mirror, loop, proxier, health, metrics, tasks[1])
         try:
             yield made
         finally:
@@ -100,7 +103,7 @@ async def running(
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             await service_health.close()
-        assert all(isinstance(e, asyncio.CancelledError) for e in ended), ended
+        assert all(isinstance(e, asyncio.CancelledError | RangeChanged) for e in ended), ended
 
 
 def node_object(**labels: str) -> Object:
@@ -117,16 +120,27 @@ def service(name: str = "web", address: str = "10.96.0.10", protocol: str = "TCP
     return {"kind": "Service", "metadata": {"name": name, "namespace": "default"}, "spec": body, "status": status}
 
 
-def slice_of(name: str, *addresses: str, protocol: str = "TCP", port: int = 8080, here: str = "10.244.1.") -> Object:
+def slice_of(
+    name: str,
+    *addresses: str,
+    protocol: str = "TCP",
+    port: int = 8080,
+    here: tuple[str, ...] = ("10.244.1.", "fd00:1:1:"),
+) -> Object:
     """Ready endpoints; those that begin with `here` are on node-1."""
     endpoints = [
         {"addresses": [a], "conditions": {"ready": True}, "nodeName": "node-1" if a.startswith(here) else "node-2"}
         for a in addresses
     ]
+    six = bool(addresses) and ":" in addresses[0]
     return {
         "kind": "EndpointSlice",
-        "metadata": {"name": f"{name}-1", "namespace": "default", "labels": {"kubernetes.io/service-name": name}},
-        "addressType": "IPv4",
+        "metadata": {
+            "name": f"{name}-6" if six else f"{name}-4",
+            "namespace": "default",
+            "labels": {"kubernetes.io/service-name": name},
+        },
+        "addressType": "IPv6" if six else "IPv4",
         "endpoints": endpoints,
         "ports": [{"name": "http", "port": port, "protocol": protocol}],
     }

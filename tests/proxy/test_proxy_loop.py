@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from aiohttp import web
@@ -15,10 +16,11 @@ from clusterip.kernel import iptables as kernel
 from clusterip.kernel import netns as namespaces
 from clusterip.kernel.iptables import RestoreRefused, VariantName
 from clusterip.kernel.run import run
-from clusterip.model.resources import ENDPOINT_SLICES, SERVICES, Resource
+from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES, Resource
 from clusterip.model.status import ApiError, Object
 from clusterip.proxy import proxier
 from clusterip.proxy.loop import Settings
+from clusterip.proxy.node import RangeChanged
 
 pytestmark = pytest.mark.kernel
 
@@ -231,6 +233,31 @@ async def test_another_zone_means_other_backends(netns: str) -> None:
         text = await saved(proxy)
         assert "--to-destination 10.244.2.2" in text
         assert "10.244.1.2" not in text
+
+
+async def test_another_pod_range_of_the_node_ends_the_loop(netns: str) -> None:
+    here = node_object()
+    here["spec"] = {"podCIDR": "10.244.1.0/24"}
+    settings = Settings("node-1", "iptables", 0.0, 0.3, pod_ranges=("10.244.1.0/24",))
+    async with running(netns, settings=settings, node=here) as proxy:
+        await until(lambda: proxy.loop.status()["syncs"] > 0)
+        there = node_object()
+        there["spec"] = {"podCIDR": "10.244.7.0/24"}
+        await proxy.server.put(NODES, there)
+        with pytest.raises(RangeChanged, match=r"its pod range was 10\.244\.1\.0/24 and is 10\.244\.7\.0/24"):
+            await asyncio.wait_for(proxy.ended, 5)
+
+
+async def test_the_time_from_a_change_to_the_kernel_is_measured(netns: str) -> None:
+    async with running(netns) as proxy:
+        changed = slice_of("web", "10.244.1.2")
+        for when in (datetime(2020, 1, 1, tzinfo=UTC), datetime.now(UTC) + timedelta(seconds=1)):
+            annotations = {"endpoints.kubernetes.io/last-change-trigger-time": when.isoformat()}
+            changed["metadata"]["annotations"] = annotations
+            changed["endpoints"].append({"addresses": [f"10.244.2.{when.year % 100}"]})
+            await proxy.put(service(), changed)
+        count = 'kubeproxy_network_programming_duration_seconds_count{ip_family="IPv4"} 1.0'
+        assert count in proxy.metrics.text().decode(), "what was called for before our start tells nothing about us"
 
 
 async def test_syncs_keep_their_distance(netns: str) -> None:

@@ -1,6 +1,7 @@
 """The pure decisions: which flows end, when to sync, what the command line and the Node mean."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -8,17 +9,22 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.client.fake_apiserver import FakeApiServer
 
+from clusterip.client.api import Api
+from clusterip.client.kubeconfig import Connection
 from clusterip.dataplane.iptables import FromCIDR, FromInterface
+from clusterip.errors import BadInput, Unavailable
 from clusterip.kernel.conntrack import Entry as Flow
 from clusterip.kernel.conntrack import Tuple
 from clusterip.model.objects import Node, NodeAddress, NodeSpec, NodeStatus
+from clusterip.model.resources import NODES
 from clusterip.proxy import build, flags, node, prepare, rules
 from clusterip.proxy.config import ProxyConfig
 from clusterip.proxy.conntrack_reconcile import plan
 from clusterip.proxy.durations import Duration
 from clusterip.proxy.pace import Pace
-from clusterip.services.table import Backend, Entry, PortName
+from clusterip.services.table import Backend, Entry, Family, PortName
 
 DNS = Entry(
     PortName("kube-system", "kube-dns", "dns"),
@@ -213,6 +219,40 @@ def test_a_pods_packets_are_told_by_the_configured_mark(given: dict[str, Any], e
 )
 def test_loopback_is_routed_only_where_it_serves_node_ports(given: dict[str, Any], expected: bool) -> None:
     assert build.serves_loopback(completed(given)) is expected
+
+
+@pytest.mark.parametrize(
+    ("given", "families", "fatal"),
+    [
+        ({"cluster-cidr": "fd00::/48"}, ["IPv4"], True),
+        ({"cluster-cidr": "fd00::/48"}, ["IPv4", "IPv6"], False),
+        ({"cluster-cidr": "fd00::/48", "bind-address": "::"}, ["IPv6"], False),
+        ({"cluster-cidr": "10.0.0.0/8,fd00::/48"}, ["IPv4"], False),
+        ({"detect-local-mode": "NodeCIDR", "bind-address": "::"}, ["IPv6"], False),
+        ({}, ["IPv4"], False),
+    ],
+)
+def test_pod_ranges_of_another_family_are_fatal_where_nothing_else_detects(
+    given: dict[str, Any], families: list[Family], fatal: bool
+) -> None:
+    with pytest.raises(BadInput, match="has no IPv4 range") if fatal else nullcontext():
+        build.check_families(completed(given), HERE, families)
+
+
+async def test_a_node_that_does_not_come_is_done_without_but_not_its_pod_range(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("ADDRESS_PATIENCE", "POD_RANGE_PATIENCE", "_POLL"):
+        monkeypatch.setattr(node, name, 0.01)
+    by_range = completed({"detect-local-mode": "NodeCIDR"})
+    async with FakeApiServer() as server, Api(Connection(server.url)) as api:
+        assert await node.find(api, "node-1", ProxyConfig()) is None
+        with pytest.raises(Unavailable, match="node node-1: no pod range within"):
+            await node.find(api, "node-1", by_range)
+        await server.put(NODES, {"metadata": {"name": "node-1"}, "spec": {"podCIDR": "10.244.1.0/24"}})
+        found = await node.find(api, "node-1", by_range)
+        assert found is not None
+        assert node.pod_range(found, "IPv4") == "10.244.1.0/24"
 
 
 async def test_node_ports_are_served_on_the_addresses_asked_for() -> None:

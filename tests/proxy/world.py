@@ -17,6 +17,9 @@ from clusterip.kernel import netns as namespaces
 
 POD_A, POD_B, FAR, OUTSIDE = "10.244.1.2", "10.244.1.3", "10.244.2.2", "203.0.113.9"
 NODE, GATEWAY = "192.168.50.11", "10.244.1.1"
+POD_A6, POD_B6, FAR6, OUTSIDE6 = "fd00:1:1::2", "fd00:1:1::3", "fd00:1:2::2", "2001:db8::9"
+NODE6, GATEWAY6 = "fd00:50::11", "fd00:1:1::1"
+SIX = {POD_A: POD_A6, POD_B: POD_B6, FAR: FAR6, OUTSIDE: OUTSIDE6, NODE: NODE6}
 PORT = 8080
 
 
@@ -47,8 +50,26 @@ class World:
             self.run(self.node, f"ip link set w{number} up", f"ip route add {address} dev w{number} src {NODE}")
             self.run(self.pods[address], "ip link set eth0 up", f"ip addr add {address}/32 dev eth0")
             self.run(self.pods[address], f"ip route add {NODE} dev eth0", f"ip route add default via {NODE}")
+        self._build_six()
         # A node hands packets for Services on by its default route, before any rule has changed where they go.
         self.run(self.node, "ip route add default dev w1 src " + NODE)
+
+    def _build_six(self) -> None:
+        for name in (self.node, *self.pods.values()):
+            self.run(name, "sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0")
+        self.run(self.node, "sysctl -qw net.ipv6.conf.all.forwarding=1 net.ipv6.icmp.ratelimit=0")
+        self.run(self.node, f"ip addr add {GATEWAY6}/64 dev cip0 nodad")
+        for address in (POD_A, POD_B):
+            self.run(self.pods[address], f"ip addr add {SIX[address]}/64 dev eth0 nodad")
+            self.run(self.pods[address], f"ip route add default via {GATEWAY6} dev eth0")
+        for number, address in enumerate((FAR, OUTSIDE)):
+            pod = self.pods[address]
+            # IPv6 answers for an address only on the link that has it, so both links have the node's.
+            self.run(self.node, f"ip addr add {NODE6}/128 dev w{number} nodad")
+            self.run(self.node, f"ip route add {SIX[address]}/128 dev w{number} src {NODE6}")
+            self.run(pod, f"ip addr add {SIX[address]}/128 dev eth0 nodad", f"ip route add {NODE6}/128 dev eth0")
+            self.run(pod, f"ip route add default via {NODE6} dev eth0")
+        self.run(self.node, f"ip route add default dev w1 src {NODE6}")
 
     def remove(self) -> None:
         for end in self._ends:
@@ -74,26 +95,33 @@ class World:
     def serve(self, address: str, name: str = "", port: int = PORT) -> None:
         """TCP and UDP at a pod's address."""
         with namespaces.inside(self.pods[address]):
-            tcp = socket.create_server(("", port), backlog=64)
-            udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            udp.bind(("", port))
+            tcp = socket.create_server(("::", port), family=socket.AF_INET6, backlog=64, dualstack_ipv6=True)
+            udp = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+            udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            udp.bind(("::", port))
         self._ends += [tcp, udp]
         threading.Thread(target=_serve_tcp, args=(tcp, name or address), daemon=True).start()
         threading.Thread(target=_serve_udp, args=(udp, name or address), daemon=True).start()
 
-    def socket(self, client: str, kind: int = socket.SOCK_STREAM, timeout: float = 3.0) -> socket.socket:
-        """In the namespace of `client`, an address of a pod; NODE is the node."""
+    def socket(
+        self, client: str, kind: int = socket.SOCK_STREAM, timeout: float = 3.0, six: bool = False
+    ) -> socket.socket:
+        """In the namespace of `client`, an IPv4 address of a pod; NODE is the node."""
         with namespaces.inside(self.node if client == NODE else self.pods[client]):
-            made = socket.socket(socket.AF_INET, kind)
+            made = socket.socket(socket.AF_INET6 if six else socket.AF_INET, kind)
         made.settimeout(timeout)
         return made
 
     def ask(self, client: str, address: str, port: int = 80, timeout: float = 3.0) -> tuple[str, str]:
         """Which server answered, and which client address it saw. Raises ConnectionRefusedError or TimeoutError."""
-        with self.socket(client, timeout=timeout) as connection:
+        with self.socket(client, timeout=timeout, six=":" in address) as connection:
             connection.connect((address, port))
             said = connection.recv(200).decode().split()
         return said[0], said[1]
+
+
+def _answer(name: str, peer: str) -> bytes:
+    return f"{name} {peer.removeprefix('::ffff:')}".encode()
 
 
 def _serve_tcp(listener: socket.socket, name: str) -> None:
@@ -101,7 +129,7 @@ def _serve_tcp(listener: socket.socket, name: str) -> None:
         while True:
             connection, peer = listener.accept()
             with contextlib.suppress(OSError), connection:
-                connection.sendall(f"{name} {peer[0]}".encode())
+                connection.sendall(_answer(name, peer[0]))
 
 
 def _serve_udp(end: socket.socket, name: str) -> None:
@@ -110,7 +138,7 @@ def _serve_udp(end: socket.socket, name: str) -> None:
             _, peer = end.recvfrom(2000)
             if peer is None:  # shut down
                 return
-            end.sendto(f"{name} {peer[0]}".encode(), peer)
+            end.sendto(_answer(name, peer[0]), peer)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from clusterip.dataplane.iptables import Config, Detector, FromCIDR, FromInterface
 from clusterip.dataplane.iptables.apply import Rules, WriteWatch, usable
-from clusterip.errors import Unavailable
+from clusterip.errors import BadInput, Unavailable
 from clusterip.kernel import iptables as kernel
 from clusterip.kernel import nfacct
 from clusterip.kernel.iptables import WAITS, Programs
@@ -53,8 +53,28 @@ async def look(config: ProxyConfig, ours: Node | None) -> Machine:
                 f"{family}: no usable iptables on this machine, and bindAddress {config.bind_address} asks for it",
                 hint="apt-get install iptables",
             )
+    check_families(config, ours, [p.family for p in programs])
     liberal = await asyncio.to_thread(prepare.conntrack_is_liberal)
     return Machine(ours, tuple(programs), await asyncio.to_thread(_counters), liberal)
+
+
+def check_families(config: ProxyConfig, ours: Node | None, usable_families: Sequence[Family]) -> None:
+    """Pod ranges that are all of another family than ours detect nothing: logged, and fatal where nothing else can.
+
+    Raises BadInput.
+    """
+    by_node = config.detect_local_mode == "NodeCIDR"
+    if not by_node and config.detect_local_mode != "ClusterCIDR":
+        return
+    ranges = node.pod_ranges(ours) if by_node else tuple(filter(None, config.cluster_cidr.split(",")))
+    primary = rules.primary_family(config)
+    if not ranges or any(f"IPv{ipaddress.ip_network(r.strip(), strict=False).version}" == primary for r in ranges):
+        return
+    where = "the node's pod ranges" if by_node else "clusterCIDR"
+    said = f"{where}: {', '.join(ranges)} has no {primary} range, and {primary} is the first family"
+    if by_node or len(usable_families) == 1:
+        raise BadInput(said, hint="set bindAddress to an address of the family that pods have")
+    log.error("proxy.ranges.mismatch reason=%r", said)
 
 
 def families(config: ProxyConfig, machine: Machine, health: Health, events: Events) -> tuple[FamilyParts, ...]:

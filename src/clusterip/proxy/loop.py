@@ -205,17 +205,14 @@ class Loop:
         self._progress.synced(self._noted)
 
     async def _sync_family(self, family: FamilyParts) -> bool:
-        """True if it succeeded."""
+        """True if it succeeded. A change is mostly refused because a chain of ours is gone: then all is written."""
         proxier, name = family.proxier, family.proxier.family
-        full = proxier.full_next
-        try:
-            done = await proxier.sync()
-        except ClusterIPError as error:
-            log.error("proxy.sync.failed family=%s full=%s error=%r", name, full, error.message)
-            self._progress.failed(error.message)
-            self._metrics.failures.labels(name).inc()
-            if not full:
-                self._metrics.partial_failures.labels(name).inc()
+        self._health.queued(name, time.monotonic())
+        partial = not proxier.full_next
+        done = await self._try(proxier)
+        if done is None and partial:
+            done = await self._try(proxier)
+        if done is None:
             return False
         self._health.updated(name, time.monotonic())
         self._measure(proxier, done)
@@ -224,6 +221,18 @@ class Loop:
         if done.health_checks or family.service_health.unopened:
             await family.service_health.update(checks(proxier.entries.values()), await family.served_addresses())
         return True
+
+    async def _try(self, proxier: Proxier) -> Synced | None:
+        full = proxier.full_next
+        try:
+            return await proxier.sync()
+        except ClusterIPError as error:
+            log.error("proxy.sync.failed family=%s full=%s error=%r", proxier.family, full, error.message)
+            self._progress.failed(error.message)
+            self._metrics.failures.labels(proxier.family).inc()
+            if not full:
+                self._metrics.partial_failures.labels(proxier.family).inc()
+            return None
 
     def _measure(self, proxier: Proxier, done: Synced) -> None:
         metrics, name = self._metrics, proxier.family
@@ -261,6 +270,7 @@ class Loop:
         """Has anybody touched our rules? If so, the next sync, which may start at once, writes them anew."""
         for family in self._families:
             proxier = family.proxier
+            self._health.queued(proxier.family, time.monotonic())  # a check that hangs is no evidence of health
             try:
                 drift = await proxier.check(deep=time.monotonic() - proxier.checked > DEEP_CHECK)
                 await proxier.sweep()
@@ -273,5 +283,6 @@ class Loop:
                 log.warning("proxy.rules.disturbed family=%s found=%d first=%r", proxier.family, len(drift), drift[0])
                 self._progress.repairs += 1
                 self._fresh = True
-                self._queue((proxier.family,))
+            elif not proxier.pending:
+                self._health.updated(proxier.family, time.monotonic())
         self._pace.checked(time.monotonic())
