@@ -31,11 +31,11 @@ class World:
         self.now = NOW
         self.log: list[Write] = []
         self._numbers = itertools.count(1)
-        self._controllers: list[Controller] = []
+        self.controllers: list[Controller] = []
         self._due: dict[tuple[Controller, Key], None] = {}
 
     def follow(self, *controllers: Controller) -> "World":
-        self._controllers.extend(controllers)
+        self.controllers.extend(controllers)
         return self
 
     def put(self, resource: Resource, document: Object) -> Object:
@@ -78,6 +78,10 @@ class World:
             self.do(plan.writes)
         raise AssertionError(f"no end after {rounds} rounds: {written[-3:]}")
 
+    def due(self, controller: Controller, key: Key) -> None:
+        """As when time has come for it."""
+        self._due[controller, key] = None
+
     def do(self, writes: Iterable[Write]) -> None:
         for write in writes:
             self.log.append(write)
@@ -117,7 +121,7 @@ class World:
 
     def _tell(self, ref: Ref, change: Change) -> None:
         self.lookup.note(ref, change)
-        for controller in self._controllers:
+        for controller in self.controllers:
             for key in controller.keys(ref, change, self.lookup):
                 self._due[controller, key] = None
 

@@ -64,7 +64,9 @@ def repair_addresses(services: Sequence[Object], held: Sequence[Object], pools: 
         warnings.extend(_invalid_texts(service))
         for address in addresses(service):
             if address in owners:
-                message = f"Cluster IP {address} is assigned to several services; please recreate service"
+                message = (
+                    f"{address} belongs to an older Service; delete this one and make it again to get another address"
+                )
                 warnings.append(Warn(service, Reason.CLUSTER_IP_ALREADY_ALLOCATED, message))
                 continue
             owners[address] = service
@@ -88,15 +90,17 @@ def repair_ports(
         name = "/".join(_key(service))
         for port in node_ports(service):
             if port in owners:
-                message = f"Port {port} was assigned to multiple services; please recreate service"
+                message = f"node port {port} belongs to an older Service; name another in spec.ports"
                 warnings.append(Warn(service, Reason.PORT_ALREADY_ALLOCATED, message))
                 continue
             owners[port] = service
             if port not in pools.ports.bands:
-                message = f"Port {port} is not within the port range {pools.ports.bands.first}-{pools.ports.bands.last}"
+                message = f"node port {port} is not in the range {pools.ports.bands.first}-{pools.ports.bands.last}"
                 warnings.append(Warn(service, Reason.PORT_OUT_OF_RANGE, message))
             elif held.get(port) != name:
-                warnings.append(Warn(service, Reason.PORT_NOT_ALLOCATED, f"Port {port} is not allocated; repairing"))
+                warnings.append(
+                    Warn(service, Reason.PORT_NOT_ALLOCATED, f"node port {port} was held by nobody; reserved it")
+                )
                 reserved.append((port, name))
     seen = {port: leaking.get(port, 0) + 1 for port in held if port not in owners}
     released = tuple(port for port, rounds in seen.items() if rounds >= ROUNDS)
@@ -128,7 +132,7 @@ def _invalid_texts(service: Object) -> list[Warn]:
         try:
             ip_address(text)
         except ValueError:
-            message = f"Cluster IP {text} is not a valid IP; please recreate service"
+            message = f"clusterIP {text} is no IP address; delete the Service and make it again"
             found.append(Warn(service, Reason.CLUSTER_IP_NOT_VALID, message))
     return found
 
@@ -136,15 +140,15 @@ def _invalid_texts(service: Object) -> list[Warn]:
 def _wrong(service: Object, address: Address, held: Object | None, pools: Pools) -> Warn | None:
     """What is wrong with the IPAddress of a Service's address, if anything."""
     if not any(address in pool.cidr for pool in pools.addresses):
-        message = f"Cluster IP {address} is not within any configured Service CIDR; please recreate service"
+        message = f"{address} is in no ServiceCIDR; delete the Service and make it again, or add a ServiceCIDR"
         return Warn(service, Reason.CLUSTER_IP_OUT_OF_RANGE, message)
     if held is None:
-        message = f"Cluster IP {address} is not allocated; repairing"
+        message = f"{address} had no IPAddress; made it again"
         return Warn(service, Reason.CLUSTER_IP_NOT_ALLOCATED, message)
     wanted = ip_address_object(address, *_key(service))
     labels = held["metadata"].get("labels") or {}
     if held.get("spec") != wanted["spec"] or any(labels.get(k) != v for k, v in wanted["metadata"]["labels"].items()):
-        message = f"IPAddress {address} does not refer to the Service {'/'.join(_key(service))} that has it; repairing"
+        message = f"{address} belongs to Service {'/'.join(_key(service))}; made it again so"
         return Warn(held, Reason.IP_ADDRESS_WRONG_REFERENCE, message)
     return None
 
@@ -165,7 +169,7 @@ def _orphans(
         if now - _seconds(item) <= _patience(item, service):
             continue
         deleted.append(name)
-        message = f"IPAddress {name} for Service {parent.get('namespace')}/{parent.get('name')} has no owner; removing"
+        message = f"Service {parent.get('namespace')}/{parent.get('name')} does not have {name}; removed it"
         warnings.append(Warn(item, Reason.IP_ADDRESS_NOT_ALLOCATED, message))
     return tuple(deleted), warnings
 

@@ -93,7 +93,7 @@ def _unknown(node: Node, now: float) -> Write:
         type="Ready",
         status="Unknown",
         reason="NodeStatusUnknown",
-        message="Kubelet stopped posting node status.",
+        message="The node agent has stopped renewing its lease.",
         last_transition_time=rfc3339(now),
         last_heartbeat_time=_ready(node).last_heartbeat_time,
     )

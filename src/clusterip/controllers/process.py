@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from prometheus_client import disable_created_metrics
+
 from clusterip.client.api import Api
 from clusterip.client.gc import tune_gc
 from clusterip.client.kubeconfig import Connection
@@ -68,6 +70,7 @@ def controllers(max_endpoints: int = MAX_ENDPOINTS) -> tuple[Controller, ...]:
 async def run(options: Options) -> None:
     """Until SIGTERM or SIGINT."""
     tune_gc()
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # (has no types) twice the series for nothing
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -74,7 +74,7 @@ def place(pods: Sequence[Pod], nodes: Sequence[Node], lookup: Lookup, now: float
         family[chosen, owner] += 1
         meta = pod.metadata
         binds.append(Bind(meta.namespace, meta.name, meta.uid, chosen, meta.resource_version))
-        message = f"Successfully assigned {meta.namespace}/{meta.name} to {chosen}"
+        message = f"Placed on {chosen}"
         words.append(event(_about(pod), "Scheduled", message, now=rfc3339(now)))
     return (*binds, *words)
 
@@ -82,15 +82,15 @@ def place(pods: Sequence[Pod], nodes: Sequence[Node], lookup: Lookup, now: float
 def why_not(pod: Pod, node: Node) -> str:
     """ "" if the node can take the pod; else the reason, in words that several nodes can share."""
     if not carries(node.metadata.labels, pod.spec.node_selector):
-        return "node(s) didn't match Pod's node affinity/selector"
+        return "do not match its nodeSelector"
     unschedulable = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
     if node.spec.unschedulable and not _tolerates(pod.spec.tolerations, unschedulable):
-        return "node(s) were unschedulable"
+        return "are unschedulable"
     if not node_ready(node):
-        return "node(s) were not ready"
+        return "are not ready"
     for taint in node.spec.taints or ():
         if taint.effect in ("NoSchedule", "NoExecute") and not _tolerates(pod.spec.tolerations, taint):
-            return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+            return f"have the taint {{{taint.key}: {taint.value}}}, which it does not tolerate"
     return ""
 
 
@@ -107,7 +107,7 @@ def _failed(pod: Pod, reasons: Iterable[str], now: float) -> list[Write]:
     counted = Counter(reasons)
     why = ", ".join(f"{count} {reason}" for reason, count in sorted(counted.items()))
     total = counted.total()
-    message = f"0/{total} nodes are available: {why}." if total else "no nodes available to schedule pods"
+    message = f"0/{total} nodes are available: {why}." if total else "0/0 nodes are available: there is none yet."
     found = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
     if found and (found.status, found.reason, found.message) == ("False", "Unschedulable", message):
         return []

@@ -78,8 +78,8 @@ def counts_differ(before: DeploymentStatus, after: DeploymentStatus) -> bool:
 
 def _available(deployment: Deployment, counts: DeploymentStatus) -> Condition:
     if counts.available_replicas >= deployment.spec.replicas - max_unavailable(deployment):
-        return _condition(AVAILABLE, "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
-    message = "Deployment does not have minimum availability."
+        return _condition(AVAILABLE, "True", "MinimumReplicasAvailable", "Enough pods are available.")
+    message = "Too few pods are available."
     return _condition(AVAILABLE, "False", "MinimumReplicasUnavailable", message)
 
 
@@ -87,23 +87,23 @@ def _progress(deployment: Deployment, sets: Sets, counts: DeploymentStatus, now:
     """None: as it is."""
     found = _find(deployment.status.conditions, PROGRESSING)
     if deployment.spec.paused:
-        return _condition(PROGRESSING, "Unknown", "DeploymentPaused", "Deployment is paused")
+        return _condition(PROGRESSING, "Unknown", "DeploymentPaused", "Paused: it is scaled, but not rolled out.")
     if found is not None and found.reason == "DeploymentPaused":
-        return _condition(PROGRESSING, "Unknown", "DeploymentResumed", "Deployment is resumed")
+        return _condition(PROGRESSING, "Unknown", "DeploymentResumed", "No longer paused.")
     if sets.new is None:
         return None
     name = sets.new.metadata.name
     if is_complete(deployment, counts):
-        return _condition(PROGRESSING, "True", DONE, f'ReplicaSet "{name}" has successfully progressed.')
+        return _condition(PROGRESSING, "True", DONE, f'ReplicaSet "{name}" is complete.')
     if found is None:
-        return _condition(PROGRESSING, "True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
+        return _condition(PROGRESSING, "True", "NewReplicaSetCreated", f'ReplicaSet "{name}" was made.')
     if found.reason == DONE and name in found.message:
         return None  # pods come and go; the rollout as such is over
     if found.reason == DONE or counts_differ(deployment.status, counts) or found.reason == "DeploymentResumed":
-        return _condition(PROGRESSING, "True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
+        return _condition(PROGRESSING, "True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is under way.')
     limit = deployment.spec.progress_deadline_seconds
     if limit < NO_DEADLINE and seconds(found.last_update_time) + limit < now:
-        message = f'ReplicaSet "{name}" has timed out progressing.'
+        message = f'ReplicaSet "{name}" has not moved for {limit} s.'
         return _condition(PROGRESSING, "False", "ProgressDeadlineExceeded", message)
     return None
 

@@ -83,8 +83,11 @@ class EndpointSlices:
         news = told.get(family) != why
         told[family] = why
         if isinstance(dealt, hints.Unavailable):
-            return found, [("TopologyAwareHintsDisabled", f"{why}, addressType: {family}")] if news else []
-        words = ("TopologyAwareHintsEnabled", f"Topology Aware Hints has been enabled, addressType: {family}")
+            return found, [("TopologyAwareHintsDisabled", f"No hints: {why}, addressType: {family}")] if news else []
+        words = (
+            "TopologyAwareHintsEnabled",
+            f"Endpoints are hinted by their zones' share of CPU, addressType: {family}",
+        )
         return dealt, [words] if news else []
 
 

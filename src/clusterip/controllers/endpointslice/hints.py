@@ -57,12 +57,12 @@ def by_share(groups: Sequence[Group], nodes: Iterable[Node]) -> tuple[Group, ...
         return shares
     ready = [endpoint for group in groups for endpoint in group.endpoints if endpoint.conditions.ready]
     if any(not endpoint.zone for endpoint in ready):
-        return Unavailable("One or more endpoints do not have a zone specified")
+        return Unavailable("a ready endpoint has no zone")
     if len(ready) < len(shares):
-        return Unavailable(f"Insufficient number of endpoints ({len(ready)}), impossible to safely allocate")
+        return Unavailable(f"{len(ready)} ready endpoints are too few for {len(shares)} zones")
     least = {zone: math.ceil(share * len(ready) / OVERLOAD) for zone, share in shares.items()}
     if sum(least.values()) > len(ready):
-        return Unavailable("Unable to allocate minimum required endpoints to each zone without exceeding overload")
+        return Unavailable("some zone would have to carry more than 120 % of its share")
     dealt = deal([str(endpoint.zone) for endpoint in ready], shares, least)
     zones = {id(endpoint): zone for endpoint, zone in zip(ready, dealt, strict=True)}
     return _each(groups, lambda e: _for_zone(zones[id(e)]) if id(e) in zones else None)
@@ -76,10 +76,10 @@ def zone_shares(nodes: Iterable[Node]) -> Mapping[str, Fraction] | Unavailable:
             continue
         zone, cpu = node.metadata.labels.get(ZONE, ""), quantity(node.status.allocatable.get("cpu", ""))
         if not zone or not cpu:
-            return Unavailable(f"Node {node.metadata.name} has no {'zone' if not zone else 'allocatable CPU'}")
+            return Unavailable(f"node {node.metadata.name} has no {'zone' if not zone else 'allocatable CPU'}")
         cpus[zone] = cpus.get(zone, Fraction(0)) + cpu
     if len(cpus) < 2:
-        return Unavailable("Nodes of at least two zones are needed")
+        return Unavailable("ready nodes of at least two zones are needed")
     total = sum(cpus.values())
     return {zone: cpu / total for zone, cpu in sorted(cpus.items())}
 
