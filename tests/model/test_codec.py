@@ -142,6 +142,17 @@ def test_bytes_that_are_no_service_are_a_bad_request(body: bytes) -> None:
     assert refused(body).code == 400
 
 
+def deep(levels: int, core: str) -> bytes:
+    return ('{"a":' * levels + core + "}" * levels).encode()
+
+
+def test_depth_is_no_way_in() -> None:
+    assert refused(deep(900, '{"b":1,"b":2}')).code == 400
+    fields = b'{"metadata":{"managedFields":[{"fieldsV1":' + deep(200, "{}") + b"}]}}"
+    assert "nested more than 100 levels" in refused(fields).message
+    assert read({"metadata": {"managedFields": [{"fieldsV1": {"f:spec": {"f:type": {}}}}]}})
+
+
 @pytest.mark.parametrize("media", ["application/cbor", "text/html", "nonsense", "application/apply-patch+yaml"])
 def test_an_unknown_media_type_is_415_and_says_which_are_known(media: str) -> None:
     error = refused(b"{}", media=media)

@@ -72,6 +72,12 @@ ROWS: list[tuple[Resource, Object, str, str]] = [
     (resources.PODS, pod({"env": [{"name": "A", "value": "b", "valueFrom": {}}]}), f"{C0}.env[0].valueFrom", INVALID),
     (resources.PODS, pod({"env": [{"name": "A", "valueFrom": {}}]}), f"{C0}.env[0].valueFrom", INVALID),
     (resources.PODS, pod({"restartPolicy": "Always"}), f"{C0}.restartPolicy", FORBIDDEN),
+    (
+        resources.PODS,
+        pod(initContainers=[{"name": "i", "image": "x", "restartPolicy": "Never"}]),
+        "spec.initContainers[0].restartPolicy",
+        NOT_SUPPORTED,
+    ),
     (resources.PODS, pod({"readinessProbe": {}}), f"{C0}.readinessProbe", REQUIRED),
     (
         resources.PODS,

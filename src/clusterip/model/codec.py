@@ -128,13 +128,14 @@ def _json_duplicates(body: bytes) -> tuple[str, ...]:
 
     try:
         document = json.loads(body, object_pairs_hook=pairs)
+        return tuple(
+            f"{path}.{key}" if path else key
+            for owner, path in (_objects(document, "") if found else ())
+            for one, key in found
+            if one is owner
+        )
     except (ValueError, RecursionError):
-        return ()
-    if not found:
-        return ()
-    return tuple(
-        f"{path}.{key}" if path else key for owner, path in _objects(document, "") for one, key in found if one is owner
-    )
+        return ()  # msgspec has read it; what is nested this deep is no field of ours
 
 
 def _objects(value: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]:

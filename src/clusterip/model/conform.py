@@ -18,6 +18,7 @@ from clusterip.model.status import Object
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _WIDTH = {"int32": 31, "int64": 63}
+_DEEPEST = 100  # levels of free-form JSON
 _ABSENT = object()
 
 
@@ -142,7 +143,7 @@ def _scalar(word: str, value: Any, place: Place) -> Any:
         case "int-or-string" if isinstance(value, str) or (_is_int(value) and -(1 << 31) <= value < 1 << 31):
             return value
         case "any":
-            return value
+            return _shallow(value)
         case "quantity":
             return _quantity(value)
         case "time" | "microtime" if isinstance(value, str):
@@ -154,6 +155,21 @@ def _scalar(word: str, value: Any, place: Place) -> Any:
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shallow(value: Any) -> Any:
+    """Free-form JSON is stored as it came, and whoever reads it walks it by recursion."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return value
+    raise WrongType(f"json: nested more than {_DEEPEST} levels deep")
 
 
 def _quantity(value: Any) -> str:
