@@ -104,6 +104,10 @@ def test_the_padding_of_a_short_frame_is_no_payload() -> None:
     assert packet.payload == 0
 
 
+def test_the_padding_of_a_short_frame_is_no_header_either() -> None:
+    assert decode(ethernet(0x0800, ipv4("10.0.0.1", "10.0.0.2", 17, b"12") + bytes(24))) is None
+
+
 def test_vlan_tags_are_looked_through() -> None:
     inner = ipv4("10.0.0.1", "10.0.0.2", 17, udp(1, 2))
     tagged = MACS + struct.pack("!HHHHH", 0x88A8, 7, 0x8100, 8, 0x0800) + inner
