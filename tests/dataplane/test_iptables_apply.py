@@ -191,6 +191,17 @@ async def test_cleaning_up_leaves_what_is_others_byte_for_byte(netns: str) -> No
     assert await clean_up(CONFIG, netns) == (), "twice is once"
 
 
+async def test_what_others_still_refer_to_is_named_and_the_rest_goes(netns: str, variant: VariantName) -> None:
+    iptables = f"iptables-{variant}"
+    await loaded(netns, variant, WEB, IDLE)
+    run(netns, iptables, "-t", "nat", "-N", "CNI-HOSTPORT")
+    run(netns, iptables, "-t", "nat", "-A", "CNI-HOSTPORT", "-j", "KUBE-MARK-MASQ")
+    [error] = await clean_up(CONFIG, netns)
+    assert "KUBE-MARK-MASQ" in error.message
+    left = [line for line in run(netns, f"{iptables}-save").splitlines() if "KUBE-" in line and "FIREWALL" not in line]
+    assert left == [":KUBE-MARK-MASQ - [0:0]", "-A CNI-HOSTPORT -j KUBE-MARK-MASQ"]
+
+
 def state(netns: str) -> list[str]:
     saved = run(netns, "iptables-nft-save") + run(netns, "iptables-legacy-save")
     return [line for line in saved.splitlines() if not line.startswith("#")]

@@ -29,9 +29,12 @@ from tests.proxy.world import (
 )
 
 from clusterip.dataplane.iptables import Config, FromCIDR
+from clusterip.kernel import nfacct
 from clusterip.kernel.iptables import VariantName
 from clusterip.model.status import Object
+from clusterip.proxy import prepare
 from clusterip.proxy.loop import Settings
+from clusterip.proxy.metrics import INVALID_DROPPED, LOCALHOST_ACCEPTED
 
 pytestmark = pytest.mark.kernel
 
@@ -233,6 +236,25 @@ async def test_source_ranges_keep_others_from_the_load_balancer_only(net: World)
         await proxy.put(all_kinds(loadBalancerSourceRanges=["192.0.2.0/24"]))
         with pytest.raises(TimeoutError):
             await ask(net, OUTSIDE, BALANCER, within=0.4)
+
+
+async def test_a_node_port_answers_on_loopback_and_is_counted(net: World) -> None:
+    assert nfacct.ensure(LOCALHOST_ACCEPTED, net.node)
+    assert nfacct.ensure(INVALID_DROPPED, net.node)
+    before = nfacct.read(LOCALHOST_ACCEPTED, net.node)
+    prepare.route_localnet(net.node)
+    async with running(net.node, config=replace(CONFIG, nfacct=True)) as proxy:
+        await proxy.put(all_kinds(), slice_of("web", POD_B))
+        assert (await ask(net, NODE, "127.0.0.1", NODE_PORT)) == (POD_B, GATEWAY)
+        after = nfacct.read(LOCALHOST_ACCEPTED, net.node)
+        assert before is not None
+        assert after is not None
+        assert after.packets == before.packets + 1
+    async with running(net.node, config=replace(CONFIG, localhost_node_ports=False)) as proxy:
+        await proxy.put(all_kinds(), slice_of("web", POD_B))
+        with pytest.raises(ConnectionRefusedError):
+            await ask(net, NODE, "127.0.0.1", NODE_PORT)
+        assert (await ask(net, NODE, NODE, NODE_PORT))[0] == POD_B
 
 
 async def test_a_connection_outlives_the_changes_around_it(net: World) -> None:

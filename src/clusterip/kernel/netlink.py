@@ -109,8 +109,11 @@ class Netlink:
         return first
 
     def _receive(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """The messages of one datagram: kind, flags, sequence, body."""
-        data = self._socket.recv(_RECEIVE)
+        """The messages of one datagram: kind, flags, sequence, body. Raises Unavailable if none comes."""
+        try:
+            data = self._socket.recv(_RECEIVE)
+        except OSError as error:
+            raise Unavailable(f"netfilter netlink: no answer: {error.strerror or 'timed out'}") from error
         position = 0
         while position + 16 <= len(data):
             size, kind, flags, sequence, _ = _HEADER.unpack_from(data, position)

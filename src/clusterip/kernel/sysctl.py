@@ -24,7 +24,7 @@ class SettingRefused(ClusterIPError):
 
 
 def read(name: str, netns: str = "") -> str | None:
-    """Its value, or None if this kernel does not have it (the module may not be loaded)."""
+    """Its value, or None if this kernel does not have it (the module may not be loaded) or does not show it to us."""
     with inside(netns):
         return _read(_path(name))
 
@@ -62,7 +62,7 @@ def _path(name: str) -> Path:
 def _read(path: Path) -> str | None:
     try:
         return path.read_text().strip()
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return None
 
 

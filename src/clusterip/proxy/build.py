@@ -47,7 +47,8 @@ async def look(config: ProxyConfig, ours: Node | None) -> Machine:
         found = await usable(family)
         if found:
             programs.append(found)
-            log.info("proxy.iptables.found family=%s variant=%s version=%s", family, found.variant, found.version)
+            version = ".".join(map(str, found.version))
+            log.info("proxy.iptables.found family=%s variant=%s version=%s", family, found.variant, version)
         elif family == primary:
             raise Unavailable(
                 f"{family}: no usable iptables on this machine, and bindAddress {config.bind_address} asks for it",

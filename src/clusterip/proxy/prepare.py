@@ -73,4 +73,4 @@ def spare_from_oom(score: int) -> None:
     try:
         Path("/proc/self/oom_score_adj").write_text(str(score))
     except OSError as error:
-        log.warning("proxy.oom_score.left wanted=%s reason=%r", score, error.strerror)
+        log.info("proxy.oom_score.left wanted=%s reason=%r", score, error.strerror)

@@ -1,18 +1,19 @@
 """What the kernel holds against what it should hold: what others did, and what need not be written again. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from clusterip.dataplane.iptables import names
-from clusterip.dataplane.iptables.compile import Piece
+from clusterip.dataplane.iptables.compile import OwnChain, Piece
 from clusterip.dataplane.iptables.config import Config
 from clusterip.dataplane.iptables.delta import Delta
-from clusterip.dataplane.iptables.program import Counts, complete
+from clusterip.dataplane.iptables.program import TABLES, Counts, fixed, jumps, shared_lines
 
 Place: TypeAlias = tuple[str, str]  # table, chain
-Chains: TypeAlias = Mapping[Place, list[str]]  # rules in order, without "-A <chain> "
+
+_EMPTY = 0  # a chain without rules, folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +30,33 @@ def compare(saved: str, pieces: Iterable[Piece], config: Config, stale: frozense
     Rules of others, and the place of our jumps among them, are not our business. In a chain that all Services share
     the order of rules means nothing but for its fixed tail.
     """
-    found, wanted = _by_chain(saved), _by_chain(complete(pieces, config))
+    ordered = tuple(pieces)
+    own, others = _read(saved)
     said: list[str] = []
     intact: set[Place] = set()
-    for place, rules in wanted.items():
+    for place, rules in _shared(ordered, config).items():
         table, chain = place
-        there = found.get(place)
+        there = others.get(place)
         if chain == names.FIREWALL or not chain.startswith("KUBE-"):
             kind = "the chain" if there is None else "a rule of ours"
             said += [f"{table}/{chain}: {kind} is gone: {rule}" for rule in Counter(rules) - Counter(there or ())]
         elif there is None:
             said.append(f"{table}/{chain}: the chain is gone")
-        elif there == rules or (not names.is_own_chain(chain) and _alike(there, rules)):
+        elif _alike(there, rules):
             intact.add(place)
         else:
             said.append(f"{table}/{chain}: its rules are not ours")
-    strays = {chain for table, chain in found.keys() - wanted.keys() if table == "nat" and names.is_own_chain(chain)}
-    said += [f"nat/{chain}: nobody asked for this chain" for chain in sorted(strays - stale)]
+    wanted = {chain.name: _folded_text(chain) for piece in ordered for chain in piece.chains}
+    for chain, rules_folded in wanted.items():
+        if own.get(chain) == rules_folded:
+            intact.add(("nat", chain))
+        else:
+            said.append(f"nat/{chain}: {'its rules are not ours' if chain in own else 'the chain is gone'}")
+    strays = own.keys() - wanted.keys() - stale
+    said += [f"nat/{chain}: nobody asked for this chain" for chain in sorted(strays)]
     firewall = ("filter", names.FIREWALL)
-    present = frozenset((names.FIREWALL, rule) for rule in found.get(firewall, ()))
-    return Comparison(tuple(said), frozenset(intact), frozenset({firewall} & found.keys()), present)
+    present = frozenset((names.FIREWALL, rule) for rule in others.get(firewall, ()))
+    return Comparison(tuple(said), frozenset(intact), frozenset({firewall} & others.keys()), present)
 
 
 def without(load: Delta, comparison: Comparison) -> Delta:
@@ -83,19 +91,52 @@ def _alike(found: list[str], wanted: list[str]) -> bool:
     return Counter(found) == Counter(wanted) and found[-1:] == wanted[-1:]
 
 
-def _by_chain(text: str) -> Chains:
-    chains: dict[Place, list[str]] = {}
+def _shared(pieces: Iterable[Piece], config: Config) -> dict[Place, list[str]]:
+    """The rules we want in the fixed chains, and our jumps in the built-in ones."""
+    lines = {table: shared_lines(pieces, table) for table in TABLES}
+    wanted = {(c.table, c.name): [*lines[c.table][c.name], *c.tail] for c in fixed(config)}
+    for jump in jumps(config):
+        wanted.setdefault((jump.table, jump.chain), []).append(jump.spec)
+    return wanted
+
+
+def _read(saved: str) -> tuple[dict[str, int], dict[Place, list[str]]]:
+    """The folded rules of each own chain of the nat table, of which there may be a hundred thousand, and the rules
+    of every other chain."""
+    own: dict[str, int] = {}
+    others: dict[Place, list[str]] = {}
     table = ""
-    for line in text.splitlines():
-        match line[:1]:
-            case "*":
-                table = line[1:].strip()
-            case ":":
-                chains.setdefault((table, line[1:].split(" ", 1)[0]), [])
-            case "-" if line.startswith("-A "):
-                chain, _, rule = line[3:].partition(" ")
-                chains.setdefault((table, chain), []).append(_coarse(rule))
-    return chains
+    for line in _lines(saved):
+        if line.startswith("*"):
+            table = line[1:]
+        elif line.startswith((":", "-A ")):
+            chain, _, rule = line.removeprefix("-A ").removeprefix(":").partition(" ")
+            is_rule = line.startswith("-")
+            if table == "nat" and names.is_own_chain(chain):
+                own[chain] = _fold(own.get(chain, _EMPTY), rule) if is_rule else own.get(chain, _EMPTY)
+            else:
+                there = others.setdefault((table, chain), [])
+                there += (_coarse(rule),) if is_rule else ()
+    return own, others
+
+
+def _lines(text: str) -> Iterator[str]:
+    """As splitlines, but one at a time: a save may be tens of megabytes."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+
+
+def _fold(before: int, rule: str) -> int:
+    return hash((before, _coarse(rule)))
+
+
+def _folded_text(chain: OwnChain) -> int:
+    folded = _EMPTY
+    for line in chain.rules.splitlines():
+        folded = _fold(folded, line.removeprefix(f"-A {chain.name} "))
+    return folded
 
 
 def _coarse(rule: str) -> str:
