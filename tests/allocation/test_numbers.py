@@ -28,6 +28,8 @@ def test_full_groups_are_jumped_over_and_found_again_after_a_release() -> None:
     for number in range(256 * 256 + 10):
         taken.add(number)
     assert taken.next_free(0) == 256 * 256 + 10
+    taken.discard(5 * 256 + 3)
+    assert taken.next_free(0) == 5 * 256 + 3
     taken.discard(70)
     assert taken.next_free(0) == 70
-    assert taken.next_free(71) == 256 * 256 + 10
+    assert taken.next_free(5 * 256 + 4) == 256 * 256 + 10

@@ -161,6 +161,14 @@ def test_an_update_keeps_what_it_leaves_out() -> None:
     assert by_name == {port["name"]: port["nodePort"] for port in old["spec"]["ports"]}
 
 
+def test_a_port_does_not_keep_a_number_that_another_port_asks_for() -> None:
+    held = pools()
+    old = run(None, service(type="NodePort", ports=[{"name": "a", "port": 80, "nodePort": 30080}]), held).service
+    ports = [{"name": "a", "port": 80}, {"name": "b", "port": 81, "nodePort": 30080}]
+    made = run(old, carry(old, service(type="NodePort", ports=ports)), held)
+    assert [port["nodePort"] for port in made.service["spec"]["ports"]] == [30086, 30080]
+
+
 def test_an_external_name_gives_its_address_and_ports_back_and_gets_new_ones_on_return() -> None:
     held = pools()
     old = run(None, service(type="NodePort"), held).service

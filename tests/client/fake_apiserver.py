@@ -27,6 +27,7 @@ class FakeApiServer:
         self.requests: list[tuple[str, str]] = []  # (method, path) of all that arrived
         self.refuse = 0  # answer so many requests with 503
         self.created: Callable[[Resource], None] = lambda resource: None  # called for every creation by a client
+        self.lag: dict[Resource, float] = {}  # seconds by which watches of a kind are late
         self.page = 0  # at most so many items a page, whatever the client asks; 0: as it asks
         self._history: list[tuple[int, str, Resource, Object]] = []
         self._oldest = 10  # watches from before this get 410
@@ -200,6 +201,8 @@ class FakeApiServer:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         while generation == self._generation:
+            if resource in self.lag:
+                await asyncio.sleep(self.lag[resource])
             news = [entry for entry in self._history if entry[0] > after]
             for revision, event, of, obj in news:
                 after = revision

@@ -92,13 +92,23 @@ def test_new_pods_go_into_a_slice_that_is_written_anyway() -> None:
     assert [(r.slice.metadata.name, len(r.endpoints)) for r in packing.rewrites] == [("c", 65)]
 
 
+def test_of_the_slices_that_are_written_anyway_the_fullest_is_filled_first() -> None:
+    slices = [slice_of("a", endpoints(*range(40))), slice_of("b", endpoints(*range(40, 100)))]
+    wanted = (
+        endpoint(0, ready=False),
+        *endpoints(*range(1, 40)),
+        endpoint(40, ready=False),
+        *endpoints(*range(41, 145)),
+    )
+    packing = packed(slices, wanted)
+    assert {r.slice.metadata.name: len(r.endpoints) for r in packing.rewrites} == {"a": 45, "b": 100}
+
+
 def test_a_full_slices_worth_left_over_makes_a_new_slice() -> None:
-    slices = [slice_of("a", ())]
     packing = pack([slice_of("a", endpoints(500))], [Group(PORTS, endpoints(500, *range(100)))], 101, lambda s: False)
     assert [len(r.endpoints) for r in packing.rewrites] == [101]
     packing = packed([slice_of("a", endpoints(500))], endpoints(500, *range(100)))
     assert [len(make.endpoints) for make in packing.makes] == [100]
-    assert slices
 
 
 def test_without_endpoints_there_is_one_placeholder_and_it_is_kept() -> None:

@@ -17,6 +17,7 @@ from clusterip.controllers.lookup import Lookup
 from clusterip.controllers.loop import Controller, Loop, Report
 from clusterip.controllers.metrics import Metrics
 from clusterip.controllers.process import WATCHED, address, controllers
+from clusterip.controllers.replicaset import ReplicaSets
 from clusterip.controllers.writes import Create, Key, Plan
 from clusterip.errors import BadInput
 from clusterip.model.objects import EndpointSlice, Pod
@@ -151,6 +152,21 @@ async def test_no_pod_too_many_is_made_whatever_the_watches_do(server: FakeApiSe
             await asyncio.sleep(0.02)
             assert len(held(server, PODS)) == replicas
             assert sum(resource is PODS for resource in made) <= 5 + 20 + 9, "a pod was made twice"
+
+
+async def test_no_pod_is_made_twice_while_the_watch_is_late(server: FakeApiServer) -> None:
+    await fill(server)
+    made: list[object] = []
+    server.created = made.append
+    server.lag[PODS] = 0.1
+    async with looped(server, [ReplicaSets()]):
+        replica_set = await server.put(REPLICA_SETS, deployment(5))
+        for number in range(10):
+            await asyncio.sleep(0.02)
+            replica_set["metadata"]["labels"] = {"touched": str(number)}
+            await server.put(REPLICA_SETS, replica_set)
+        await asyncio.sleep(0.3)
+    assert made.count(PODS) == 5
 
 
 async def test_a_readiness_change_is_in_the_slice_at_once_and_costs_the_same_among_many(server: FakeApiServer) -> None:

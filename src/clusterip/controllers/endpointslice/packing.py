@@ -145,8 +145,6 @@ def _keep(slice_: EndpointSlice, remaining: dict[Identity, Endpoint]) -> tuple[l
 
 
 def _closest_to_full(slices: Sequence[EndpointSlice], more: int, limit: int) -> EndpointSlice | None:
-    """Of those that have room for all of them, the fullest."""
-    if more >= limit:
-        return None
+    """Of those that have room for all of them, the fullest. For a slice's worth none has: there are no empty ones."""
     roomy = [slice_ for slice_ in slices if len(slice_.endpoints or ()) + more <= limit]
     return max(roomy, key=lambda slice_: len(slice_.endpoints or ()), default=None)
