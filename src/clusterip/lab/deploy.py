@@ -2,7 +2,8 @@
 
 from clusterip.client.api import Api
 from clusterip.lab.plan import Plan
-from clusterip.model.resources import DEPLOYMENTS, NAMESPACES, PODS, SERVICES, Resource
+from clusterip.model.objects import Value
+from clusterip.model.resources import DEPLOYMENTS, PODS, SERVICES, Resource
 from clusterip.model.status import ApiError, Object
 
 CLIENT = "client"
@@ -12,19 +13,22 @@ METRICS_PORT = 9153
 
 
 async def create(api: Api, plan: Plan) -> None:
-    """What is there already stays."""
-    await _create(api, NAMESPACES, "", {"metadata": {"name": DNS_NAMESPACE}})
-    await _create(api, SERVICES, DNS_NAMESPACE, dns_service(plan))
-    await _create(api, DEPLOYMENTS, DNS_NAMESPACE, dns_deployment())
-    await _create(api, PODS, "default", client_pod())
+    """What is there already stays as it is."""
+    await _create(api, SERVICES, dns_service(plan))
+    await _create(api, DEPLOYMENTS, dns_deployment())
+    await _create(api, PODS, client_pod())
 
 
-async def _create(api: Api, resource: Resource, namespace: str, body: Object) -> None:
+async def _create(api: Api, resource: Resource, body: Object) -> None:
+    meta = body["metadata"]
     try:
-        await api.create(resource, namespace, {"apiVersion": resource.api_version, "kind": resource.kind, **body})
+        # Asked first: a Service that is there would be refused for its address, which is taken, by itself.
+        await api.get(resource, meta["namespace"], meta["name"], Value)
     except ApiError as error:
-        if error.reason != "AlreadyExists":
+        if error.code != 404:
             raise
+        document = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+        await api.create(resource, meta["namespace"], document)
 
 
 def dns_service(plan: Plan) -> Object:

@@ -16,6 +16,7 @@ T = TypeVar("T")
 PATIENCE = 60.0  # seconds for one part, on a slow and busy machine
 INTERVAL = 0.05  # seconds between two looks
 LAST_LINES = 5
+HOPELESS = 5  # restarts of one component
 
 
 class NotReady(ClusterIPError):
@@ -76,21 +77,26 @@ class Waiter:
         """`look` says what is missing, or None. `components`: whose logs may tell why."""
         end = time.monotonic() + self._patience
         while (missing := await look()) is not None:
-            self._refuse_dead_supervisor(what)
+            self._refuse_what_keeps_ending(what)
             if time.monotonic() > end:
-                raise NotReady(f"{what}: after {self._patience:.0f} s still: {missing}{self._said(components)}")
+                message = f"{what}: after {self._patience:.0f} s still: {missing}{self._said(components)}"
+                raise NotReady(message, self._hint())
             await asyncio.sleep(INTERVAL)
 
-    def _refuse_dead_supervisor(self, what: str) -> None:
+    def _refuse_what_keeps_ending(self, what: str) -> None:
         supervision = self._state.supervision()
         if supervision is None:
             return
         for status in supervision.components:
-            if status.restarts >= 5:
+            if status.restarts >= HOPELESS and status.process is None:
                 raise NotReady(
                     f"{what}: {status.name} ended {status.restarts} times, last with {status.last_end}"
-                    f"{self._said((status.name,))}"
+                    f"{self._said((status.name,))}",
+                    self._hint(),
                 )
+
+    def _hint(self) -> str:
+        return f"clusterip status --name {self._state.name}; all logs are in {self._state.logs}"
 
     def _said(self, components: tuple[str, ...]) -> str:
         """The last lines of the logs that have any."""
