@@ -154,6 +154,15 @@ class Launcher:
         return report
 
 
+async def output_pipe() -> tuple[asyncio.StreamReader, int]:
+    """Where to read what a process says, and the descriptor to give it, which the caller closes after the start."""
+    reading, writing = os.pipe()
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(reading, "rb", buffering=0))
+    return reader, writing
+
+
 class _Report(asyncio.Protocol):
     """What the launcher says of one process, as three futures. Which of the first two counts depends on the order."""
 
