@@ -37,7 +37,8 @@ class Plan:
 
 
 def plan(old: Object | None, new: Object | None, pools: Pools, draw: Callable[[], float]) -> Plan:
-    """`old` None: a creation; `new` None: a deletion. `new` has its defaults, what `carry` keeps, and its families.
+    """`old` None: a creation; `new` None: a deletion. `new` has its defaults, what
+    `model.service_update` carries over, and its families.
     `draw` gives a number in [0, 1) each time. Raises ApiError."""
     if new is None:
         assert old is not None

@@ -48,13 +48,6 @@ def needs_health_check_node_port(service: Object) -> bool:
     return service_type(service) == "LoadBalancer" and spec(service).get("externalTrafficPolicy") == "Local"
 
 
-def external(service: Object) -> bool:
-    """Reachable from outside, so that externalTrafficPolicy means something."""
-    return needs_node_ports(service) or (
-        service_type(service) == "ClusterIP" and bool(spec(service).get("externalIPs"))
-    )
-
-
 def cluster_ips(service: Object) -> list[str]:
     found: list[str] = spec(service).get("clusterIPs") or []
     if not found and spec(service).get("clusterIP"):
