@@ -117,6 +117,12 @@ ROWS: list[tuple[Resource, Object, str, str]] = [
         "spec.initContainers[0].readinessProbe",
         FORBIDDEN,
     ),
+    (
+        resources.PODS,
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}},  # not defaulted
+        "spec.restartPolicy",
+        REQUIRED,
+    ),
     (resources.PODS, pod(restartPolicy="Sometimes"), "spec.restartPolicy", NOT_SUPPORTED),
     (resources.PODS, pod(dnsPolicy="Magic"), "spec.dnsPolicy", NOT_SUPPORTED),
     (resources.PODS, pod(dnsPolicy="None"), "spec.dnsConfig.nameservers", REQUIRED),
