@@ -63,7 +63,7 @@ def test_a_users_proxy_configuration_is_kept_but_for_what_is_the_nodes_own(state
         "conntrack": {"min": 5},
     }
     made = yaml.safe_load(proxy_config(PLAN, state, "node-1", given))
-    assert made["iptables"] == {"syncPeriod": "3s"}
+    assert made["iptables"] == {"minSyncPeriod": "100ms", "syncPeriod": "3s"}
     assert made["hostnameOverride"] == "node-1"
     assert made["clientConnection"] == {"kubeconfig": str(state.directory / "proxy.kubeconfig"), "qps": 7}
     assert made["conntrack"] == {"min": 5}

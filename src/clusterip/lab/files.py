@@ -112,12 +112,16 @@ def proxy_config(plan: Plan, state: State, node: str, given: Mapping[str, object
         **given,
         "hostnameOverride": node,
     }
-    connection = given.get("clientConnection")
-    document["clientConnection"] = {
-        **(connection if isinstance(connection, Mapping) else {}),
-        "kubeconfig": str(state.directory / f"{PROXY}.kubeconfig"),
-    }
+    kubeconfig_file = {"kubeconfig": str(state.directory / f"{PROXY}.kubeconfig")}
+    document["clientConnection"] = _section(given, "clientConnection") | kubeconfig_file
+    # kube-proxy's own is a second. Here people watch, and the clusters are small.
+    document["iptables"] = {"minSyncPeriod": "100ms"} | _section(given, "iptables")
     return yaml.safe_dump(document, sort_keys=False)
+
+
+def _section(given: Mapping[str, object], name: str) -> dict[str, object]:
+    section = given.get(name)
+    return dict(section) if isinstance(section, Mapping) else {}
 
 
 def read_mapping(path: str, option: str) -> Mapping[str, object]:

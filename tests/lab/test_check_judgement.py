@@ -1,0 +1,257 @@
+"""What a check tries, what it expects, and how it judges: no network."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from clusterip.cli.check import print_report
+from clusterip.lab.check.judge import cell, document, seen, verdict
+from clusterip.lab.check.plan import World, expectation, targets, unmatched
+from clusterip.lab.check.values import (
+    Client,
+    ClientKind,
+    Expect,
+    Expectation,
+    Outcome,
+    Report,
+    Row,
+    Saw,
+    Target,
+    Verdict,
+)
+from clusterip.model.objects import (
+    Endpoint,
+    EndpointConditions,
+    EndpointPort,
+    EndpointSlice,
+    Namespace,
+    Node,
+    NodeAddress,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    Service,
+    ServicePort,
+    ServiceSpec,
+)
+
+NODES = tuple(
+    Node(
+        metadata=ObjectMeta(name=f"node-{n}"),
+        status=NodeStatus(addresses=(NodeAddress(type="InternalIP", address=f"192.168.50.1{n}"),)),
+    )
+    for n in (1, 2)
+)
+READY, UNREADY, DRAINING = (
+    EndpointConditions(ready=True),
+    EndpointConditions(ready=False, serving=False),
+    EndpointConditions(ready=False, serving=True, terminating=True),
+)
+NODE_1 = Client("node-1", ClientKind.NODE, "n1", "node-1")
+NODE_2 = Client("node-2", ClientKind.NODE, "n2", "node-2")
+POD_2 = Client("pod default/client", ClientKind.POD, "p2", "node-2")
+HOST = Client("host", ClientKind.HOST, "", "node-1")
+
+
+def service(name: str = "web", port: ServicePort | None = None, **spec: object) -> Service:
+    fields = {"cluster_ip": "10.96.0.7", "selector": {"app": name}, **spec}
+    return Service(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        spec=ServiceSpec(ports=(port or ServicePort(port=80, name="http"),), **fields),  # type: ignore[arg-type]
+    )
+
+
+def piece(*ends: tuple[EndpointConditions, str], name: str = "web", port: str = "http") -> EndpointSlice:
+    return EndpointSlice(
+        metadata=ObjectMeta(name=f"{name}-x", namespace="default", labels={"kubernetes.io/service-name": name}),
+        endpoints=tuple(
+            Endpoint(addresses=(f"10.244.1.{n}",), conditions=conditions, node_name=node)
+            for n, (conditions, node) in enumerate(ends, start=2)
+        ),
+        ports=(EndpointPort(name=port, port=8080),),
+    )
+
+
+def expected(world: World, client: Client = NODE_1, row: int = 0) -> Expectation:
+    return expectation(world, targets(world)[row], client)
+
+
+def test_every_clusterip_port_is_tried_and_every_node_port_at_every_node() -> None:
+    world = World((service(port=ServicePort(port=80, name="http", node_port=30080), type="NodePort"),), nodes=NODES)
+    assert [(t.at, t.node) for t in targets(world)] == [
+        ("10.96.0.7:80/tcp", ""),
+        ("192.168.50.11:30080/tcp", "node-1"),
+        ("192.168.50.12:30080/tcp", "node-2"),
+    ]
+
+
+@pytest.mark.parametrize("spec", [{"cluster_ip": "None"}, {"type": "ExternalName"}, {"cluster_ip": ""}])
+def test_services_without_a_clusterip_are_not_tried(spec: dict[str, object]) -> None:
+    assert targets(World((service(**spec),))) == ()  # type: ignore[arg-type]
+
+
+def test_services_of_a_namespace_that_is_going_are_not_tried() -> None:
+    going = Namespace(metadata=ObjectMeta(name="default", deletion_timestamp="2026-01-01T00:00:00Z"))
+    assert targets(World((service(),), namespaces=(going,))) == ()
+
+
+def test_services_are_chosen_by_name_with_or_without_their_namespace() -> None:
+    world = World((service("web"), service("db")))
+    assert {t.service for t in targets(world, ("default/db",))} == {"db"}
+    assert {t.service for t in targets(world, ("web",))} == {"web"}
+    assert unmatched(world, ("web", "default/db", "other/db", "nope")) == ("other/db", "nope")
+
+
+def test_a_ready_endpoint_makes_it_reachable() -> None:
+    world = World((service(),), (piece((READY, "node-1"), (UNREADY, "node-2")),))
+    assert expected(world) == Expectation(Expect.REACH, "1 of 2 endpoints ready")
+
+
+def test_endpoints_that_still_serve_while_they_end_count_when_none_is_ready() -> None:
+    world = World((service(),), (piece((DRAINING, "node-1"), (UNREADY, "node-2")),))
+    assert expected(world).expect is Expect.REACH
+
+
+def test_no_ready_endpoint_means_refusal_and_says_how_many_there_are() -> None:
+    world = World((service(),), (piece((UNREADY, "node-1"), (UNREADY, "node-2"), (UNREADY, "node-2")),))
+    assert expected(world) == Expectation(Expect.REFUSE, "0 of 3 endpoints ready")
+
+
+def test_a_selector_that_matches_nothing_is_named() -> None:
+    assert expected(World((service(),))).why == "no endpoint: selector app=web matches no pod"
+
+
+def test_a_port_that_no_pod_has_points_to_targetport() -> None:
+    pod = Pod(metadata=ObjectMeta(name="p", namespace="default", labels={"app": "web"}))
+    world = World((service(),), (piece((READY, "node-1"), port="other"),), (pod,))
+    assert expected(world) == Expectation(Expect.REFUSE, "no endpoint has port http: see targetPort")
+
+
+@pytest.mark.parametrize(("client", "expect"), [(NODE_1, Expect.REACH), (NODE_2, Expect.DROP), (POD_2, Expect.DROP)])
+def test_internal_policy_local_keeps_to_the_clients_node(client: Client, expect: Expect) -> None:
+    world = World((service(internal_traffic_policy="Local"),), (piece((READY, "node-1")),))
+    assert expected(world, client).expect is expect
+
+
+@pytest.mark.parametrize(
+    ("client", "row", "expect"),
+    [
+        (HOST, 1, Expect.REACH),  # node-1 has the endpoint
+        (HOST, 2, Expect.DROP),
+        (NODE_1, 2, Expect.DROP),  # from another node it comes from outside
+        (NODE_2, 2, Expect.REACH),  # a node asks itself
+        (POD_2, 2, Expect.REACH),  # pods are at home everywhere
+        (HOST, 0, Expect.REACH),  # the ClusterIP does not follow it
+    ],
+)
+def test_external_policy_local_keeps_strangers_to_the_node_they_ask(client: Client, row: int, expect: Expect) -> None:
+    port = ServicePort(port=80, name="http", node_port=30080)
+    world = World(
+        (service(port=port, type="NodePort", external_traffic_policy="Local"),),
+        (piece((READY, "node-1")),),
+        nodes=NODES,
+    )
+    assert expected(world, client, row).expect is expect
+
+
+JUDGED = {
+    (Saw.REACHED, Expect.REACH): Verdict.OK,
+    (Saw.SILENT, Expect.REACH): Verdict.UNKNOWN,
+    (Saw.REFUSED, Expect.REACH): Verdict.WRONG,
+    (Saw.TIMED_OUT, Expect.REACH): Verdict.WRONG,
+    (Saw.UNREACHABLE, Expect.REACH): Verdict.WRONG,
+    (Saw.REFUSED, Expect.REFUSE): Verdict.EMPTY,
+    (Saw.REACHED, Expect.REFUSE): Verdict.WRONG,
+    (Saw.TIMED_OUT, Expect.REFUSE): Verdict.WRONG,
+    (Saw.SILENT, Expect.REFUSE): Verdict.WRONG,
+    (Saw.TIMED_OUT, Expect.DROP): Verdict.KEPT_LOCAL,
+    (Saw.SILENT, Expect.DROP): Verdict.KEPT_LOCAL,
+    (Saw.REACHED, Expect.DROP): Verdict.WRONG,
+    (Saw.NOT_TRIED, Expect.REACH): Verdict.UNKNOWN,
+}
+
+
+@pytest.mark.parametrize(("met", "wanted"), JUDGED.items(), ids=lambda value: str(value))
+def test_what_was_seen_is_judged_by_what_was_expected(met: tuple[Saw, Expect], wanted: Verdict) -> None:
+    assert verdict(Outcome(met[0]), Expectation(met[1], "")) is wanted
+
+
+def test_times_are_told_as_people_say_them() -> None:
+    assert seen(Outcome(Saw.REFUSED, 0.00031)) == "refused after 0.3 ms"
+    assert seen(Outcome(Saw.TIMED_OUT, 2.001)) == "no answer after 2.0 s"
+    assert seen(Outcome(Saw.REACHED, 0.0004, "answered 8 bytes")) == "reached in 0.4 ms (answered 8 bytes)"
+
+
+# --- how it is shown -------------------------------------------------------------------------------------------
+
+WEB = Target("default", "web", "http", "TCP", "10.96.0.7", 80)
+IDLE = Target("default", "idle", "", "TCP", "10.96.0.8", 80)
+REACH, REFUSE = Expectation(Expect.REACH, "2 of 2 endpoints ready"), Expectation(Expect.REFUSE, "0 of 1 is ready")
+
+
+def report(*rows: Row) -> Report:
+    return Report((NODE_1, POD_2), rows, 0.25)
+
+
+def row(target: Target, expect: Expectation, *outcomes: Outcome) -> Row:
+    pairs = zip((NODE_1, POD_2), outcomes, strict=True)
+    return Row(target, tuple(cell(client, outcome, expect) for client, outcome in pairs))
+
+
+GOOD = row(WEB, REACH, Outcome(Saw.REACHED, 0.0002), Outcome(Saw.REACHED, 0.0004))
+HALF = row(WEB, REACH, Outcome(Saw.REACHED, 0.0002), Outcome(Saw.REFUSED, 0.0003))
+EMPTY = row(IDLE, REFUSE, Outcome(Saw.REFUSED, 0.0003), Outcome(Saw.REFUSED, 0.0005))
+
+
+def printed(shown: Report, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding)
+    print_report(shown, Console(file=file, highlight=False, soft_wrap=True, width=100))
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def test_a_good_report_is_the_matrix_and_one_sentence() -> None:
+    text = printed(report(GOOD))
+    assert "default/web:http  10.96.0.7:80/tcp" in text
+    assert "●  ●" in text
+    assert text.splitlines()[-1] == "2 tries of 1 Service port from 2 clients in 0.2 s: all reach"
+
+
+def test_failures_come_first_with_what_they_saw_and_what_the_api_says() -> None:
+    first, second, *_ = printed(report(GOOD, HALF)).splitlines()
+    assert first == "✗ default/web:http  10.96.0.7:80/tcp"
+    assert second.strip() == "from pod default/client: refused after 0.3 ms, but 2 of 2 endpoints ready"
+
+
+def test_a_refusal_that_must_be_is_shown_as_what_it_is_and_still_does_not_reach() -> None:
+    text = printed(report(EMPTY))
+    assert "everywhere: refused after 0.3 ms, rightly: 0 of 1 is ready" in text
+    assert not report(EMPTY).all_reach
+
+
+def test_silence_of_udp_is_not_held_against_it() -> None:
+    assert report(row(WEB, REACH, Outcome(Saw.SILENT, 2.0), Outcome(Saw.SILENT, 2.0))).all_reach
+
+
+def test_a_terminal_without_unicode_gets_letters() -> None:
+    text = printed(report(GOOD, HALF, EMPTY), "ascii")
+    assert "o  X" in text
+
+
+def test_json_has_a_result_for_each_client_of_each_port() -> None:
+    body = json.loads(json.dumps(document(report(HALF, EMPTY))))
+    assert body["allReach"] is False
+    assert body["counts"] == {"ok": 1, "empty": 2, "kept local": 0, "unknown": 0, "wrong": 1}
+    (web, _) = body["ports"]
+    assert web["results"][1] == {
+        "client": "pod default/client",
+        "verdict": "wrong",
+        "saw": "refused",
+        "milliseconds": 0.3,
+        "detail": "",
+        "expected": "reach",
+        "because": "2 of 2 endpoints ready",
+    }
