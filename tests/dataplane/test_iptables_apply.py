@@ -154,6 +154,21 @@ async def test_our_own_deltas_do_not_look_like_anothers(netns: str, variant: Var
     assert await rules.watch.look() == epoch
 
 
+async def test_a_write_of_anothers_in_the_middle_of_ours_is_seen(netns: str) -> None:
+    rules = await loaded(netns, "nft", WEB)
+    epoch = await rules.watch.look()
+    run(netns, "iptables-nft", "-N", "FOREIGN")
+    await rules.watch.wrote(blocks=0)
+    assert await rules.watch.look() > epoch
+
+
+async def test_a_rule_behind_the_last_one_is_not_where_it_belongs(netns: str, variant: VariantName) -> None:
+    rules = await loaded(netns, variant, WEB)
+    text = f"*nat\n-D KUBE-SERVICES {WEB.nat[0].spec}\n-A KUBE-SERVICES {WEB.nat[0].spec}\nCOMMIT\n"
+    await kernel.restore(rules.programs, text)
+    assert differences((await rules.observe()).text, [WEB], CONFIG) == ("nat/KUBE-SERVICES: its rules are not ours",)
+
+
 async def test_both_families_share_one_watch_of_the_nft_variant(netns: str) -> None:
     rules = await loaded(netns, "nft", WEB)
     six = await usable("IPv6", netns, "nft")

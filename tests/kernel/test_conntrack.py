@@ -105,7 +105,9 @@ def test_deleting_takes_the_named_flows_and_no_other(netns: str, family: Family,
 def test_a_flow_that_came_in_the_place_of_a_dumped_one_survives(netns: str) -> None:
     flow(netns, "127.0.0.1", 5300, 40200)
     [entry] = conntrack.dump("IPv4", "UDP", netns).entries
-    another = bytes(byte ^ 0xFF for byte in entry.key[-4:])  # the key ends with the kernel's id of the flow
+    number = int.from_bytes(entry.key[-4:], "big")  # the kernel's id of the flow
+    assert f"id={number}" in run(netns, "conntrack", "-L", "-o", "id")
+    another = (number ^ 1).to_bytes(4, "big")
     assert conntrack.delete([replace(entry, key=entry.key[:-4] + another)], netns) == 0
     assert conntrack.delete([entry], netns) == 1
 

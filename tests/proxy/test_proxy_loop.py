@@ -211,6 +211,16 @@ async def test_a_refused_change_is_kept_and_written_with_the_next_try(netns: str
         assert 'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family="IPv4"} 1.0' in metrics
 
 
+async def test_after_a_refused_change_everything_is_written_at_once(netns: str) -> None:
+    async with running(netns, settings=Settings("node-1", "iptables", 0.0, 30.0), rules=Refusing) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+        await run(("iptables", "-t", "nat", "-F"), netns=netns)
+        await run(("iptables", "-t", "nat", "-X"), netns=netns)
+        await proxy.put(slice_of("web", "10.244.2.2"))  # names chains that are gone
+        assert "--to-destination 10.244.2.2:8080" in await saved(proxy)
+        assert proxy.loop.status()["failures"] == 1
+
+
 async def test_a_proxy_that_starts_again_takes_over_what_it_finds(netns: str) -> None:
     async with running(netns) as proxy:
         await proxy.put(service(), slice_of("web", "10.244.1.2"))

@@ -13,10 +13,11 @@ from tests.client.fake_apiserver import FakeApiServer
 
 from clusterip.client.api import Api
 from clusterip.client.kubeconfig import Connection
-from clusterip.dataplane.iptables import FromCIDR, FromInterface
+from clusterip.dataplane.iptables import Config, FromCIDR, FromInterface
 from clusterip.errors import BadInput, Unavailable
 from clusterip.kernel.conntrack import Entry as Flow
 from clusterip.kernel.conntrack import Tuple
+from clusterip.kernel.iptables import Programs
 from clusterip.model.objects import Node, NodeAddress, NodeSpec, NodeStatus
 from clusterip.model.resources import NODES
 from clusterip.proxy import build, flags, node, prepare, rules
@@ -203,6 +204,24 @@ def test_the_configured_address_comes_before_the_nodes() -> None:
 )
 def test_a_pods_packets_are_told_by_the_configured_mark(given: dict[str, Any], expected: object) -> None:
     assert build.detector(completed(given), HERE, "IPv4") == expected
+
+
+def test_rules_follow_the_configuration_and_the_machine() -> None:
+    programs = Programs("IPv4", "nft", (1, 8, 9), "iptables")
+    given = {"masquerade-all": True, "iptables-masquerade-bit": 7, "cluster-cidr": "10.244.0.0/16"}
+    made = build.rule_config(completed(given), build.Machine(HERE, (programs,), ("counter",), liberal=True), programs)
+    assert made == Config(
+        node_ip="192.168.50.11",
+        detector=FromCIDR("10.244.0.0/16"),
+        masquerade_bit=7,
+        masquerade_all=True,
+        random_fully=True,
+        nfacct=True,
+        drop_invalid=False,
+    )
+    old = replace(programs, version=(1, 6, 1))
+    plain = build.rule_config(completed({}), build.Machine(None, (old,), (), liberal=False), old)
+    assert plain == Config(node_ip="127.0.0.1", random_fully=False)
 
 
 @pytest.mark.parametrize(
