@@ -3,7 +3,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterip.model.objects import Probe
-from clusterip.node.probe import FIRST_LOOK, Kind, Verdict, after, delay, failed_for_good, initial
+from clusterip.node.probe import (
+    FIRST_LOOK,
+    SETTLING,
+    Kind,
+    Verdict,
+    after,
+    counts,
+    delay,
+    failed_for_good,
+    first_delay,
+    initial,
+)
 
 
 def verdicts(probe: Probe, kind: Kind, results: str) -> str:
@@ -56,16 +67,33 @@ def test_a_container_is_killed_after_as_many_failures_as_the_threshold_says() ->
 def test_only_a_container_that_was_never_ready_is_looked_at_more_often() -> None:
     probe = Probe(period_seconds=5)
     verdict, delays = initial(Kind.READINESS), []
-    for _ in range(9):
+    for failures in range(1, 10):
         verdict = after(probe, verdict, False)
-        delays.append(delay(probe, Kind.READINESS, verdict))
+        delays.append(delay(probe, Kind.READINESS, verdict, failures))
     assert delays[:3] == [FIRST_LOOK, FIRST_LOOK * 2, FIRST_LOOK * 4]
     assert delays[-1] == 5.0
     ready = after(probe, verdict, True)
-    assert delay(probe, Kind.READINESS, ready) == 5.0
-    assert delay(probe, Kind.READINESS, after(probe, ready, False)) == 5.0
+    assert delay(probe, Kind.READINESS, ready, 9) == 5.0
+    assert delay(probe, Kind.READINESS, after(probe, ready, False), 10) == 5.0
 
 
 @pytest.mark.parametrize("kind", [Kind.LIVENESS, Kind.STARTUP])
 def test_failures_that_count_are_a_period_apart(kind: Kind) -> None:
-    assert delay(Probe(period_seconds=7), kind, Verdict(ok=False, streak=-1)) == 7.0
+    assert delay(Probe(period_seconds=7), kind, Verdict(ok=False, streak=-1), 1) == 7.0
+
+
+def test_a_startup_probe_looks_often_and_counts_no_failure_while_the_container_settles() -> None:
+    probe = Probe(period_seconds=7, failure_threshold=1)
+    assert not counts(Kind.STARTUP, False, SETTLING / 2)
+    assert delay(probe, Kind.STARTUP, initial(Kind.STARTUP), 1) == FIRST_LOOK
+    assert counts(Kind.STARTUP, False, SETTLING)
+    assert counts(Kind.STARTUP, True, 0.0)
+    assert counts(Kind.READINESS, False, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "initial_delay", "expected"),
+    [(Kind.READINESS, 0, 0.0), (Kind.STARTUP, 3, 3.0), (Kind.LIVENESS, 0, SETTLING), (Kind.LIVENESS, 3, 3.0)],
+)
+def test_a_liveness_probe_leaves_a_container_time_to_settle(kind: Kind, initial_delay: int, expected: float) -> None:
+    assert first_delay(Probe(initial_delay_seconds=initial_delay), kind) == expected

@@ -227,12 +227,15 @@ class ContainerLife:
             probers.named_ports(self.container),
             lambda argv: self._beside(argv, process),
         )
-        verdict = probe.initial(kind)
-        await asyncio.sleep(asked.initial_delay_seconds)
+        verdict, failures = probe.initial(kind), 0
+        await asyncio.sleep(probe.first_delay(asked, kind))
+        began = time.monotonic()
         while True:
             outcome = await probers.ask(self._around.tools.probing, asked, target)
-            verdict = probe.after(asked, verdict, outcome.ok)
+            if probe.counts(kind, outcome.ok, time.monotonic() - began):
+                verdict = probe.after(asked, verdict, outcome.ok)
             if not outcome.ok:
+                failures += 1
                 self._say("Unhealthy", f"{kind.value} probe failed: {outcome.message}", warning=True)
             if kind is Kind.READINESS:
                 self._set(ready=verdict.ok)
@@ -243,7 +246,7 @@ class ContainerLife:
                 return False
             elif kind is Kind.STARTUP and verdict.ok:
                 return True
-            await asyncio.sleep(probe.delay(asked, kind, verdict))
+            await asyncio.sleep(probe.delay(asked, kind, verdict, failures))
 
     async def _kill(self, seconds: float) -> None:
         process = self.process
@@ -321,5 +324,6 @@ class ContainerLife:
             self._around.tell(new)
 
     def _say(self, reason: str, message: str, *, warning: bool = False) -> None:
-        pod, name = self._around.pod(), self.container.name
-        self._around.tools.recorder.say(pod, reason, message, container=name, warning=warning)
+        pod, kind = self._around.pod(), "initContainers" if self._init else "containers"
+        part = f"spec.{kind}{{{self.container.name}}}"
+        self._around.tools.recorder.say(pod, reason, message, part=part, warning=warning)

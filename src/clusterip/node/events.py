@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 REMEMBERED = 1000  # different events that are counted up when they come again
 WAITING = 1000  # events that may wait to be written; more are dropped, they are not worth the memory
 
-Key: TypeAlias = tuple[str, str, str, str]  # uid, container, reason, message
+Key: TypeAlias = tuple[str, str, str, str]  # uid, part of the pod, reason, message
 
 
 @dataclass(slots=True)
@@ -38,8 +38,8 @@ class Recorder:
         self._queue: asyncio.Queue[tuple[Pod, Key, str]] = asyncio.Queue(WAITING)
         self._told: OrderedDict[Key, Told] = OrderedDict()
 
-    def say(self, pod: Pod, reason: str, message: str, *, container: str = "", warning: bool = False) -> None:
-        key = (pod.metadata.uid, container, reason, message)
+    def say(self, pod: Pod, reason: str, message: str, *, part: str = "", warning: bool = False) -> None:
+        key = (pod.metadata.uid, part, reason, message)
         try:
             self._queue.put_nowait((pod, key, "Warning" if warning else "Normal"))
         except asyncio.QueueFull:
@@ -68,14 +68,14 @@ class Recorder:
             self._told.popitem(last=False)
 
     def _event(self, pod: Pod, key: Key, kind: str, now: str) -> Object:
-        _, container, reason, message = key
+        _, part, reason, message = key
         involved = {
             "kind": "Pod",
             "apiVersion": "v1",
             "namespace": pod.metadata.namespace,
             "name": pod.metadata.name,
             "uid": pod.metadata.uid,
-            **({"fieldPath": f"spec.containers{{{container}}}"} if container else {}),
+            **({"fieldPath": part} if part else {}),
         }
         return {
             "apiVersion": EVENTS.api_version,

@@ -33,12 +33,12 @@ class PodLife:
         self._vanished = False  # the API has forgotten it already
         self._stop = asyncio.Event()
         self._deadline = math.inf  # of the event loop's clock: when the last process must be gone
-        start_time = pod.status.start_time or status.rfc3339(time.time())
+        now = status.rfc3339(time.time())
         known = {
-            s.name: status.after_restart(s)
+            s.name: status.after_restart(s, now)
             for s in (*pod.status.init_container_statuses, *pod.status.container_statuses)
         }
-        facts = Facts(host_ip=tools.settings.node_ip, start_time=start_time, containers=known)
+        facts = Facts(host_ip=tools.settings.node_ip, start_time=pod.status.start_time or now, containers=known)
         self._publisher = Publisher(tools.api, pod, facts)
 
     def __repr__(self) -> str:
@@ -138,10 +138,10 @@ class PodLife:
         while True:
             try:
                 return await self._tools.sandboxes.make(self.pod)
-            except ClusterIPError as error:
-                message = f"Failed to create pod sandbox: {error.message}"
+            except (ClusterIPError, OSError) as error:
+                message = f"Failed to create pod sandbox: {error}"
                 self._tools.recorder.say(self.pod, "FailedCreatePodSandBox", message, warning=True)
-                log.warning("node.sandbox.failed pod=%s error=%r", self.pod.metadata.name, error.message)
+                log.warning("node.sandbox.failed pod=%s error=%r", self.pod.metadata.name, str(error))
             await asyncio.sleep(TRY_AGAIN)
 
     async def _context(self, sandbox: Sandbox) -> Context:

@@ -8,7 +8,8 @@ from enum import Enum
 
 from clusterip.model.objects import Probe
 
-FIRST_LOOK = 0.05  # seconds from the first failed readiness probe to the second: doubling, up to the period
+FIRST_LOOK = 0.05  # seconds from the first failed probe of a starting container to the second: doubling
+SETTLING = 1.0  # seconds in which a container may be starting: no failure is held against it
 
 
 class Kind(Enum):
@@ -43,14 +44,24 @@ def failed_for_good(probe: Probe, verdict: Verdict) -> bool:
     return -verdict.streak >= max(probe.failure_threshold, 1)
 
 
-def delay(probe: Probe, kind: Kind, verdict: Verdict) -> float:
-    """Seconds from the end of one probe to the beginning of the next.
+def first_delay(probe: Probe, kind: Kind) -> float:
+    """Seconds from the start of the container (or the success of its startup probe) to the first probe. A liveness
+    probe can only do harm to a container that is starting."""
+    return max(float(probe.initial_delay_seconds), SETTLING if kind is Kind.LIVENESS else 0.0)
 
-    The period; but a container that has never passed its readiness probe is looked at sooner, else a server that needs
-    a tenth of a second to start would be ready ten seconds later. It costs nothing: such a container is not ready
-    anyway, whatever its failures add up to.
+
+def counts(kind: Kind, ok: bool, age: float) -> bool:
+    """Whether a result counts that came `age` seconds after the first probe."""
+    return ok or kind is not Kind.STARTUP or age >= SETTLING
+
+
+def delay(probe: Probe, kind: Kind, verdict: Verdict, failures: int) -> float:
+    """Seconds from the end of one probe to the beginning of the next; `failures`: how many there have been.
+
+    The period; but a container that has never passed its readiness or startup probe is looked at sooner, else a server
+    that needs a tenth of a second to start would be ready ten seconds later. It costs nothing: a readiness probe's
+    failures change nothing before its first success, and a startup probe's do not count while it settles.
     """
     period = float(max(probe.period_seconds, 1))
-    if kind is not Kind.READINESS or verdict.ever_ok:
-        return period
-    return float(min(FIRST_LOOK * 2 ** min(-verdict.streak - 1, 20), period))
+    starting = not verdict.ever_ok and (kind is Kind.READINESS or (kind is Kind.STARTUP and verdict.streak == 0))
+    return min(FIRST_LOOK * 2 ** min(failures - 1, 20), period) if starting else period

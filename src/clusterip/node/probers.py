@@ -1,6 +1,7 @@
 """One probe: ask, and say what came of it. What a row of results means is `node.probe`'s matter."""
 
 import asyncio
+import os
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -72,10 +73,10 @@ async def http_get(session: aiohttp.ClientSession, action: HTTPGetAction, target
             if 200 <= answer.status < 400:
                 return Outcome(True)
             return Outcome(False, f"HTTP probe failed with statuscode: {answer.status}")
+    except TimeoutError:
+        raise
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        if isinstance(error, TimeoutError):
-            raise
-        return Outcome(False, f'Get "{url}": {error}')
+        return Outcome(False, f'Get "{url}": {_why(error)}')
 
 
 async def _tcp(action: TCPSocketAction, target: Target) -> Outcome:
@@ -84,12 +85,19 @@ async def _tcp(action: TCPSocketAction, target: Target) -> Outcome:
         return Outcome(False, f"no port of the container is named {action.port!r}")
     try:
         _, writer = await asyncio.open_connection(action.host or target.address, port)
+    except TimeoutError:
+        raise
     except OSError as error:
-        if isinstance(error, TimeoutError):
-            raise
-        return Outcome(False, f"dial tcp {action.host or target.address}:{port}: {error.strerror or error}")
+        return Outcome(False, f"dial tcp {action.host or target.address}:{port}: {_why(error)}")
     writer.close()
     return Outcome(True)
+
+
+def _why(error: Exception) -> str:
+    """The kernel's own word where there is one: "Connection refused"."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        error = error.os_error
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
 
 
 def _port(port: int | str, target: Target) -> int | None:

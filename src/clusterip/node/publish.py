@@ -31,6 +31,7 @@ class Publisher:
         self._written: Object | None = None
         self._revision = 0  # of our last write
         self._conditions: tuple[Condition, ...] = ()  # ours, as last computed
+        self._gone = False  # the API has no such pod any more
         self._dirty.set()
 
     def changed(self, **facts: object) -> None:
@@ -53,8 +54,9 @@ class Publisher:
         return self._written is not None and any(theirs.get(c.type) != c.status for c in self._conditions)
 
     def _note(self) -> None:
-        self._idle.clear()
-        self._dirty.set()
+        if not self._gone:
+            self._idle.clear()
+            self._dirty.set()
 
     async def flushed(self) -> None:
         """Waits until all that is known is written, or the pod is no more."""
@@ -75,6 +77,7 @@ class Publisher:
                 backoff.reset()
             except ApiError as error:
                 if error.code in (404, 409):  # gone, or another pod of that name
+                    self._gone = True
                     self._idle.set()
                     return
                 log.warning("node.status.refused pod=%s error=%r", self.pod.metadata.name, error.message)

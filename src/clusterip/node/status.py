@@ -75,8 +75,8 @@ def _status_of(facts: Facts, pod: Pod, container: Container) -> ContainerStatus:
     return known or fresh(container, "PodInitializing" if pod.spec.init_containers else "ContainerCreating")
 
 
-def after_restart(status: ContainerStatus) -> ContainerStatus:
-    """Of a container whose agent was restarted, which ended all that ran."""
+def after_restart(status: ContainerStatus, now: str) -> ContainerStatus:
+    """Of a container whose agent was restarted, which ended all that ran. `now`: RFC 3339."""
     if status.state.running is None:
         return status
     end = ContainerStateTerminated(
@@ -84,6 +84,7 @@ def after_restart(status: ContainerStatus) -> ContainerStatus:
         reason="ContainerStatusUnknown",
         message="The container ended when the node agent did",
         started_at=status.state.running.started_at,
+        finished_at=now,
     )
     return msgspec.structs.replace(status, state=ContainerState(terminated=end), ready=False, started=False)
 
