@@ -20,8 +20,12 @@ from dataclasses import dataclass
 import aiohttp
 
 from clusterip.client import tls
+from clusterip.client.api import Api
 from clusterip.client.kubeconfig import Connection
 from clusterip.errors import ClusterIPError, Unavailable
+from clusterip.model.objects import Pod
+from clusterip.model.resources import PODS
+from clusterip.model.status import ApiError
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 PROTOCOL = "v5.channel.k8s.io"
@@ -60,12 +64,26 @@ async def execute(connection: Connection, command: Command) -> int:
                 url, params=command.query(), protocols=(PROTOCOL,), ssl=tls.context(connection), max_msg_size=0
             )
         except aiohttp.WSServerHandshakeError as error:
-            where = f"pod {command.namespace}/{command.pod}"
-            raise ExecFailed(f"{where}: the API server refuses, {error.status} {error.message}") from error
+            raise await _refusal(connection, command, error.status) from error
         except aiohttp.ClientError as error:
             raise Unavailable(f"API server {connection.server}: {error}", hint="clusterip status") from error
         async with socket:
             return await _converse(socket, command)
+
+
+async def _refusal(connection: Connection, command: Command, code: int) -> ExecFailed:
+    """Why the server would not begin: a refused WebSocket has no body that says so."""
+    where = f"pod {command.namespace}/{command.pod}"
+    async with Api(connection) as api:
+        try:
+            pod = await api.get(PODS, command.namespace, command.pod, Pod)
+        except ApiError as error:
+            hint = f"kubectl get pods -n {command.namespace}"
+            return ExecFailed(f"{where}: {error.message}", hint)
+    names = [container.name for container in pod.spec.containers]
+    if command.container and command.container not in names:
+        return ExecFailed(f"{where}: has no container {command.container}", f"it has: {', '.join(names)}")
+    return ExecFailed(f"{where}: is {pod.status.phase}, the API server refuses with {code}", "clusterip status")
 
 
 async def _converse(socket: aiohttp.ClientWebSocketResponse, command: Command) -> int:
