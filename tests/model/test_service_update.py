@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clusterip.model import defaults
 from clusterip.model.resources import SERVICES
-from clusterip.model.service_update import carry_over
+from clusterip.model.service_update import carry_over, needs_node_ports
 from clusterip.model.status import Object
 
 ADDRESS = "10.96.0.20"
@@ -56,6 +56,20 @@ def test_a_changed_singular_takes_an_unchanged_list_along() -> None:
     assert spec["clusterIPs"] == ["10.96.0.30"]
 
 
+@pytest.mark.parametrize(
+    ("spec", "needed"),
+    [
+        ({"type": "ClusterIP"}, False),
+        ({"type": "NodePort"}, True),
+        ({"type": "LoadBalancer"}, True),
+        ({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False}, False),
+        ({"type": "ExternalName"}, False),
+    ],
+)
+def test_node_ports_are_needed_by_type_unless_the_balancer_does_without(spec: Object, needed: bool) -> None:
+    assert needs_node_ports(spec) is needed
+
+
 def test_node_ports_stay_by_the_name_of_their_port() -> None:
     old = stored(
         type="NodePort",
@@ -91,7 +105,12 @@ def test_the_health_check_port_stays_while_it_is_needed() -> None:
             {"clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"},
         ),
         (
-            {"type": "LoadBalancer", "loadBalancerClass": "example.com/a", "externalTrafficPolicy": "Local"},
+            {
+                "type": "LoadBalancer",
+                "loadBalancerClass": "example.com/a",
+                "externalTrafficPolicy": "Local",
+                "healthCheckNodePort": 30001,
+            },
             {"type": "ClusterIP"},
             {"loadBalancerClass", "allocateLoadBalancerNodePorts", "externalTrafficPolicy", "healthCheckNodePort"},
         ),

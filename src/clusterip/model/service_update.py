@@ -101,12 +101,9 @@ def _keep_addresses(spec: Object, before: Object) -> None:
 
 def _follow_singular(spec: Object, before: Object) -> None:
     """Clients that know only `clusterIP` change it alone: the list, left as it was, follows."""
-    if _same(spec, before, "clusterIP") or not _same(spec, before, "clusterIPs"):
-        return
-    if spec.get("clusterIP"):
+    changed = not _same(spec, before, "clusterIP")
+    if spec.get("clusterIP") and changed and _same(spec, before, "clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
-    else:
-        _drop(spec, "clusterIPs")
 
 
 def _keep_node_ports(spec: Object, before: Object) -> None:
