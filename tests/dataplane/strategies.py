@@ -1,6 +1,6 @@
 """Small service tables with colliding values, configurations and packets for them. Drawn from tiny pools on purpose."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
@@ -152,17 +152,23 @@ def hosts(pool: Pool) -> st.SearchStrategy[Host]:
 
 
 @st.composite
-def packets(draw: st.DrawFn, pool: Pool, host: Host) -> Packet:
+def packets(draw: st.DrawFn, pool: Pool, host: Host, table: Iterable[Entry] = ()) -> Packet:
+    """Most of them for a frontend of `table`, if it has any; some for any address and port."""
     source = draw(st.sampled_from(Source))
-    own = sorted(host.addresses)
-    address = {Source.POD: pool.pods, Source.NODE: tuple(own), Source.OUTSIDE: pool.outside}[source]
-    targets = [*pool.cluster_ips, *pool.external_ips, *pool.balancers, *own, pool.other_node, pool.backends[0].address]
-    if source is Source.NODE:
-        targets.append(pool.loopback)
-    to = draw(st.sampled_from(targets))
-    sender = pool.loopback if to == pool.loopback else draw(st.sampled_from(address))
-    port = draw(st.sampled_from((*PORTS, *NODE_PORTS, 8080)))
-    return Packet(source, sender, to, port, draw(st.sampled_from(PROTOCOLS)))
+    own = tuple(sorted(host.addresses))
+    senders = {Source.POD: pool.pods, Source.NODE: own, Source.OUTSIDE: pool.outside}[source]
+    loopback = (pool.loopback,) if source is Source.NODE else ()
+    somewhere = (pool.other_node, pool.backends[0].address)
+    to = draw(st.sampled_from((*pool.cluster_ips, *pool.external_ips, *pool.balancers, *own, *somewhere, *loopback)))
+    port, protocol = draw(st.sampled_from((*PORTS, *NODE_PORTS, 8080))), draw(st.sampled_from(PROTOCOLS))
+    frontends = [frontend for entry in table for frontend in entry.frontends()]
+    aimed = draw(st.sampled_from((True, True, True, False)))
+    if frontends and aimed:
+        frontend = draw(st.sampled_from(frontends))
+        port, protocol = frontend.port, frontend.protocol
+        to = frontend.address or draw(st.sampled_from((*own, *loopback)))
+    sender = pool.loopback if to == pool.loopback else draw(st.sampled_from(senders))
+    return Packet(source, sender, to, port, protocol)
 
 
 def policy(config: Config, host: Host, pool: Pool) -> Policy:

@@ -36,7 +36,7 @@ def test_a_packet_goes_where_the_spec_says(pool: Pool, data: st.DataObject) -> N
     config, host = data.draw(configs(pool)), data.draw(hosts(pool))
     plane: Compiler[Piece, Installed, Delta] = IPTables(config, host)
     pieces = [plane.compile(entry) for entry in entries]
-    for packet in data.draw(st.lists(packets(pool, host), min_size=1, max_size=4)):
+    for packet in data.draw(st.lists(packets(pool, host, entries), min_size=1, max_size=4)):
         assert plane.outcomes(pieces, packet) == expected(entries, packet, policy(config, host, pool), host)
 
 

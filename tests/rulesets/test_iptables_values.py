@@ -214,6 +214,8 @@ def test_other_ways_of_writing_a_rule_mean_the_same(written: str, saved: str) ->
         "-m statistic --mode random --probability 1.5",
         '-j LOG --log-prefix "dropped here: " --log-level 4',
         "-j MASQUERADE --no-such-option",
+        "-j MASQUERADE ! --random",
+        "-m recent ! --rcheck ! --reap",
         "-j CONNMARK --save-mark",
     ],
 )

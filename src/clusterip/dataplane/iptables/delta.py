@@ -5,7 +5,8 @@ rewrites a shared chain, single rules go in by -I and out by -D, because iptable
 and for every chain a line names.
 
 Order, so that no packet meets a gap: refusals come in, then the nat table changes in one transaction, then refusals
-that are no longer true go. A packet that is sent to a backend never meets a refusal, so both may stand at once.
+that are no longer true go. A packet that is sent to a backend never meets a refusal, so both may stand at once. Only
+a packet that is not served before or not after may be dropped in between, and it never goes on as if it were nobody's.
 
 One COMMIT is one transaction. Where a block fails, the blocks before it stand: they leave nothing but chains that
 nobody jumps to, or what was there before.
