@@ -1,0 +1,1 @@
+"""nftables as values: what `nft list ruleset` and `nft -j list ruleset` say."""
