@@ -158,3 +158,62 @@ def test_two_clusters_side_by_side_do_not_meet(lab: Lab) -> None:
     finally:
         other("down")
     assert other.left() == ""
+
+
+DNS_OBJECTS = """
+apiVersion: v1
+kind: Service
+metadata: {name: heads}
+spec:
+  clusterIP: None
+  selector: {app: member}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: member, labels: {app: member}}
+spec:
+  hostname: member-0
+  subdomain: heads
+  containers: [{name: c, image: clusterip/echo}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: out}
+spec: {type: ExternalName, externalName: kube-dns.kube-system.svc.cluster.local}
+"""
+
+
+def test_records_of_headless_and_external_services_over_udp_and_tcp(lab: Lab) -> None:
+    """What the conformance tests of Kubernetes ask, with the objects of a real cluster."""
+    lab("up", "--nodes", "2")
+    kubectl = ["kubectl", "--kubeconfig", lab("kubeconfig").strip()]
+
+    def apply(manifests: str) -> None:
+        subprocess.run([*kubectl, "apply", "-f", "-"], input=manifests.encode(), check=True, timeout=60)
+
+    def dig(name: str, rtype: str = "A") -> set[str]:
+        answers = [
+            lab("exec", "client", "--", "dig", "+short", "+search", *option, name, rtype).split("\n")
+            for option in ((), ("+tcp",))
+        ]
+        assert sorted(answers[0]) == sorted(answers[1])
+        return {line for line in answers[0] if line}
+
+    apply(DNS_OBJECTS)
+    member = until(lambda: dig("heads")).pop()
+    zone = "default.svc.cluster.local"
+    assert member.startswith("10.244.")
+    assert dig("member-0.heads") == {member}
+    assert dig(f"_http._tcp.heads.{zone}", "SRV") == {f"0 100 8080 member-0.heads.{zone}."}
+    assert dig(f"{'.'.join(reversed(member.split('.')))}.in-addr.arpa", "PTR") == {f"member-0.heads.{zone}."}
+    assert dig("1.0.96.10.in-addr.arpa", "PTR") == {f"kubernetes.{zone}."}
+    assert dig(f"_https._tcp.kubernetes.{zone}", "SRV") == {f"0 100 443 kubernetes.{zone}."}
+    assert dig(f"out.{zone}", "CNAME") == {"kube-dns.kube-system.svc.cluster.local."}
+    assert "10.96.0.10" in dig("out")
+    assert lab("exec", "default/member", "--", "hostname", "-f").strip() == f"member-0.heads.{zone}"
+    patch = '{"spec":{"type":"ClusterIP","externalName":null,"clusterIP":"10.96.0.77","ports":[{"port":80}]}}'
+    subprocess.run([*kubectl, "patch", "service", "out", "-p", patch], check=True, timeout=60)
+    until(lambda: dig("out") == {"10.96.0.77"})
+    subprocess.run([*kubectl, "delete", "pod", "member", "--now"], check=True, timeout=60)
+    until(lambda: not dig("heads"))
