@@ -3,6 +3,7 @@ would lose its address by it. Source: conformance 2.4.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -15,8 +16,11 @@ from clusterip.apiserver import documents
 from clusterip.apiserver.registry import Registry
 from clusterip.apiserver.requests import Target
 from clusterip.apiserver.services import ADDRESSES
+from clusterip.errors import ClusterIPError
 from clusterip.model.resources import SERVICE_CIDRS
 from clusterip.model.status import ApiError, Object
+
+log = logging.getLogger("clusterip.apiserver")
 
 FINALIZER = "networking.k8s.io/service-cidr-finalizer"
 DEFAULT = "kubernetes"  # the one that comes from the flag
@@ -32,7 +36,10 @@ async def keep_service_cidrs(registry: Registry) -> None:
     """Never returns."""
     while True:
         registry.ranges.changed.clear()
-        await step(registry)
+        try:
+            await step(registry)
+        except ClusterIPError as error:
+            log.warning("apiserver.servicecidrs.failed error=%s", error.message)
         with suppress(TimeoutError):
             async with asyncio.timeout(EVERY):
                 await registry.ranges.changed.wait()

@@ -21,7 +21,7 @@ from clusterip.model.tables import partial
 from clusterip.store.base import Compacted, Event, Item, Store
 
 BOOKMARK_EVERY = 5.0  # seconds
-LONGEST = 3600  # seconds a watch lasts if the client does not say
+LONGEST = 3600  # seconds a watch lasts, whatever the client says
 _TOGETHER = 256  # events sent in one piece of the stream
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
@@ -53,7 +53,7 @@ class Watch:
 
     async def run(self, send: Send) -> None:
         try:
-            async with asyncio.timeout(self._query.timeout_seconds or LONGEST):
+            async with asyncio.timeout(min(self._query.timeout_seconds or LONGEST, LONGEST)):
                 await self._stream(send)
         except TimeoutError:
             if self._query.bookmarks:
