@@ -45,7 +45,7 @@ class Running:
         for obj in objects:
             resource = {"Service": SERVICES, "EndpointSlice": ENDPOINT_SLICES, "Node": NODES}[obj["kind"]]
             await self.server.put(resource, obj)
-        await self.at(self.server.revision)
+            await self.at(self.server.revision)  # one by one: each kind has a watch of its own
 
     async def remove(self, obj: Object) -> None:
         resource = {"Service": SERVICES, "EndpointSlice": ENDPOINT_SLICES, "Node": NODES}[obj["kind"]]

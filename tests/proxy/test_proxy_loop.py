@@ -1,6 +1,7 @@
 """The loop from API objects to the kernel, and back to what it tells of itself."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from tests.client.fake_apiserver import FakeApiServer
 from tests.proxy.running import Running, node_object, running, service, slice_of, until
 
 from clusterip.dataplane.iptables import Counts, Delta
-from clusterip.dataplane.iptables.apply import Rules
+from clusterip.dataplane.iptables.apply import Observed, Rules
 from clusterip.kernel import iptables as kernel
 from clusterip.kernel import netns as namespaces
 from clusterip.kernel.iptables import RestoreRefused, VariantName
@@ -176,7 +177,7 @@ async def test_while_nobody_writes_no_program_is_started(netns: str) -> None:
 
 
 class Blind(Rules):
-    async def observe(self) -> object:  # type: ignore[override]  # it never returns
+    async def observe(self) -> Observed:
         raise RestoreRefused("iptables-save", 0, "", "nobody should look")
 
 
@@ -209,6 +210,35 @@ async def test_a_refused_change_is_kept_and_written_with_the_next_try(netns: str
         metrics = proxy.metrics.text().decode()
         assert 'kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv4"} 2.0' in metrics
         assert 'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family="IPv4"} 1.0' in metrics
+
+
+async def test_rules_that_cannot_be_written_make_unwell_until_they_can(netns: str) -> None:
+    async with running(netns, settings=Settings("node-1", "iptables", 0.0, 0.1), rules=Refusing) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+        refusing = proxy.proxier.rules
+        assert isinstance(refusing, Refusing)
+        assert proxy.health.healthy(time.monotonic())
+        refusing.refusals = 1_000_000
+        await proxy.server.put(ENDPOINT_SLICES, slice_of("web", "10.244.2.2"))
+        await until(lambda: not proxy.health.healthy(time.monotonic()))
+        assert "no memory" in proxy.loop.status()["lastError"]
+        refusing.refusals = 0
+        await until(lambda: proxy.health.healthy(time.monotonic()))
+        assert "10.244.2.2" in await saved(proxy)
+
+
+class Hanging(Rules):
+    async def observe(self) -> Observed:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets this event")
+
+
+async def test_a_check_that_hangs_makes_unwell(netns: str) -> None:
+    async with running(netns, settings=Settings("node-1", "iptables", 0.0, 0.1)) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+        proxy.proxier.rules = Hanging(proxy.proxier.rules.programs, proxy.proxier.rules.watch)
+        await run(("iptables", "-N", "FOREIGN"), netns=netns)
+        await until(lambda: not proxy.health.healthy(time.monotonic()))
 
 
 async def test_after_a_refused_change_everything_is_written_at_once(netns: str) -> None:

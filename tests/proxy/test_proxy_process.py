@@ -63,9 +63,9 @@ class Proxy:
     async def put(self, *objects: Object) -> None:
         for obj in objects:
             await self.server.put({"Service": SERVICES, "EndpointSlice": ENDPOINT_SLICES}[obj["kind"]], obj)
-        async with asyncio.timeout(15):
-            while int((await self.status()).get("revision") or 0) < self.server.revision:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(15):  # one by one: each kind has a watch of its own
+                while int((await self.status()).get("revision") or 0) < self.server.revision:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
 
 
 def node_here() -> Object:

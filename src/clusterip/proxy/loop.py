@@ -97,10 +97,9 @@ class Loop:
             elif now >= self._pace.next_check():
                 await self._check()
             else:
-                if not pending:
-                    self._progress.revision = self._noted = self._source.revision
-                due = min(self._pace.next_sync(pending, self._fresh), self._pace.next_check())
-                await self._take(within=due - now)
+                await self._wait(
+                    pending, until=min(self._pace.next_sync(pending, self._fresh), self._pace.next_check())
+                )
 
     def status(self) -> Object:
         """What `clusterip status` shows of this node."""
@@ -129,13 +128,24 @@ class Loop:
             },
         }
 
-    async def _take(self, within: float) -> None:
+    async def _wait(self, pending: bool, until: float) -> None:
+        """For a change, but not beyond `until`, monotonic seconds."""
+        revision = self._source.revision
+        if await self._take(within=0):
+            return
+        if not pending:  # all that the source knew at that revision has been taken, and is in the kernel
+            self._progress.revision = self._noted = revision
+        await self._take(within=until - time.monotonic())
+
+    async def _take(self, within: float) -> bool:
+        """True if something had changed. `within`: seconds."""
         try:
             async with asyncio.timeout(None if within == math.inf else within):
                 changes = await self._source.changes()
         except TimeoutError:
-            return
+            return False
         self._note(changes)
+        return True
 
     def _note(self, changes: Mapping[Ref, Change]) -> None:
         self._noted = self._source.revision
