@@ -92,9 +92,21 @@ def test_a_container_that_waits_after_a_crash_keeps_the_pod_running() -> None:
 def test_init_containers_must_end_well_and_sidecars_start(
     init: Container, known_init: ContainerStatus, expected: bool
 ) -> None:
-    seen, given = facts(known_init, known("a", RUNNING)), pod("a", init=(init,))
+    seen, given = facts(known_init), pod("a", init=(init,))
     assert initialized(seen, given) is expected
-    assert phase(seen, given) == ("Running" if expected else "Pending")
+    assert phase(seen, given) == "Pending"
+
+
+def test_a_pod_whose_containers_have_run_stays_initialized_when_its_sidecar_ends() -> None:
+    seen = facts(known("side", ended(0)), known("a", ended(0)), over=True)
+    given = pod("a", init=(SIDECAR,), policy="Never")
+    assert initialized(seen, given)
+    assert phase(seen, given) == "Succeeded"
+
+
+def test_a_pod_runs_as_long_as_a_sidecar_does() -> None:
+    seen = facts(known("side", RUNNING, started=True), known("a", ended(0)))
+    assert phase(seen, pod("a", init=(SIDECAR,), policy="Never")) == "Running"
 
 
 def of(kind: str, made: tuple[Condition, ...]) -> Condition:

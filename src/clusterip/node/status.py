@@ -97,13 +97,22 @@ def _ended(status: ContainerStatus) -> ContainerStateTerminated | None:
 
 
 def initialized(facts: Facts, pod: Pod) -> bool:
-    """Every init container has done its work; a sidecar has when it has started."""
-    for container in pod.spec.init_containers:
-        status = _status_of(facts, pod, container)
-        done = status.state.terminated
-        if not (status.started if is_sidecar(container) else done and done.exit_code == 0):
-            return False
-    return True
+    """Every init container has done its work, which of a sidecar is to have started. It stays so once a container
+    that comes after them has run, whatever becomes of a sidecar."""
+    return not _uninitialized(facts, pod)
+
+
+def _uninitialized(facts: Facts, pod: Pod) -> list[str]:
+    later = (_status_of(facts, pod, c) for c in pod.spec.containers)
+    if any(s.state.running or s.state.terminated or s.last_state.terminated for s in later):
+        return []
+    return [c.name for c in pod.spec.init_containers if not _did_its_work(facts, pod, c)]
+
+
+def _did_its_work(facts: Facts, pod: Pod, init: Container) -> bool:
+    status = _status_of(facts, pod, init)
+    end = status.state.terminated
+    return bool(status.started) if is_sidecar(init) else end is not None and end.exit_code == 0
 
 
 def phase(facts: Facts, pod: Pod) -> str:
@@ -118,7 +127,8 @@ def phase(facts: Facts, pod: Pod) -> str:
         return "Succeeded" if succeeded else "Failed"
     if any(status.state.waiting and not end for status, end in zip(statuses, ends, strict=True)):
         return "Pending"
-    if any(status.state.running for status in statuses) or policy == "Always":
+    sidecars = (_status_of(facts, pod, c) for c in pod.spec.init_containers if is_sidecar(c))
+    if policy == "Always" or any(status.state.running for status in (*statuses, *sidecars)):
         return "Running"
     if succeeded:
         return "Succeeded"
@@ -143,24 +153,17 @@ def conditions(facts: Facts, pod: Pod, now: str) -> tuple[Condition, ...]:
     ready = _condition("Ready", not reason, reason, message)
     if not reason and gates:
         ready = _condition("Ready", False, "ReadinessGatesNotReady", "; ".join(gates))
-    done = initialized(facts, pod)
-    lacking = [c.name for c in pod.spec.init_containers if not _started_well(facts, pod, c)]
-    incomplete = f"containers with incomplete status: [{' '.join(lacking)}]"
+    lacking = _uninitialized(facts, pod)
+    incomplete = f"containers with incomplete status: [{' '.join(lacking)}]" if lacking else ""
     made = (
         _condition("PodReadyToStartContainers", bool(facts.pod_ip) and not facts.over),
-        _condition("Initialized", done, "" if done else "ContainersNotInitialized", "" if done else incomplete),
+        _condition("Initialized", not lacking, "ContainersNotInitialized" if lacking else "", incomplete),
         ready,
         containers_ready,
         _condition("PodScheduled", True),
     )
     before = {c.type: c for c in pod.status.conditions}
     return tuple(_dated(condition, before.get(condition.type), now) for condition in made)
-
-
-def _started_well(facts: Facts, pod: Pod, container: Container) -> bool:
-    status = _status_of(facts, pod, container)
-    done = status.state.terminated
-    return bool(status.started) if is_sidecar(container) else bool(done and done.exit_code == 0)
 
 
 def _long_running(facts: Facts, pod: Pod) -> Iterable[ContainerStatus]:
