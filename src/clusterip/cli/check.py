@@ -1,0 +1,178 @@
+"""`clusterip check`: failures first, then a matrix of dots, one row a Service port, one column a client."""
+
+import asyncio
+import itertools
+import json
+import string
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from clusterip.lab.check.values import Cell, ClientKind, Report, Row, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+
+HELP = """Reach every Service port from every kind of client: each node, a pod on each node, and this machine itself if
+the cluster was brought up with --host-access.
+
+TCP ports are connected to, UDP ports are sent a datagram, DNS ports are asked a question. With SERVICE ("web",
+"default/web"), only those.
+
+Exit status: 0 all reach; 1 something does not, be it because nothing stands behind it; 2 it could not be asked.
+Silence of a UDP port is not held against it: servers may stay silent, and no packet says why. A port that a
+traffic policy keeps from a client is not held against it either.
+
+\b
+-o json prints one object:
+  allReach  true or false          seconds  how long the check took
+  counts    tries by verdict       clients  [{name, kind: node|pod|host, node}]
+  ports     [{service, portName, protocol, address, port, nodePortOf: node or null,
+              results: [{client, verdict, saw, milliseconds, detail, expected, because}]}]
+  verdict   ok, empty (refused, and nothing is ready), kept local (a traffic policy),
+            unknown (silence), wrong (the API says otherwise)
+  saw       reached, refused, timed out, silent, unreachable, not tried
+  expected  reach, refuse, drop, by what the API said just then; because: its reason
+"""
+
+SIGNS = {Verdict.OK: "●", Verdict.EMPTY: "○", Verdict.KEPT_LOCAL: "◌", Verdict.UNKNOWN: "?", Verdict.WRONG: "✗"}
+ASCII = {Verdict.OK: "o", Verdict.EMPTY: ".", Verdict.KEPT_LOCAL: "-", Verdict.UNKNOWN: "?", Verdict.WRONG: "X"}
+STYLES = {
+    Verdict.OK: "green",
+    Verdict.EMPTY: "yellow",
+    Verdict.KEPT_LOCAL: "dim",
+    Verdict.UNKNOWN: "yellow",
+    Verdict.WRONG: "bold red",
+}
+MEANS = {
+    Verdict.OK: "reached",
+    Verdict.EMPTY: "refused, rightly: nothing is ready",
+    Verdict.KEPT_LOCAL: "dropped, rightly: a traffic policy",
+    Verdict.UNKNOWN: "silence, which says neither yes nor no, or not tried",
+    Verdict.WRONG: "not what the API says",
+}
+
+
+@click.command(help=HELP)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--name", default="clusterip", show_default=True, help="The cluster.")
+@click.option("--timeout", default=2.0, show_default=True, help="Seconds a try may take.", metavar="S")
+@click.argument("services", nargs=-1, metavar="[SERVICE]...")
+def command(output: str, name: str, timeout: float, services: tuple[str, ...]) -> None:
+    from clusterip.errors import ClusterIPError
+    from clusterip.lab.check.clients import check_cluster
+    from clusterip.lab.check.judge import document
+    from clusterip.lab.check.run import Question
+
+    try:
+        report = asyncio.run(check_cluster(name, Question(services, timeout)))
+    except ClusterIPError as error:  # here 1 is an answer, so what could not be asked is 2
+        click.echo(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""), err=True)
+        sys.exit(2)
+    if output == "json":
+        click.echo(json.dumps(document(report), indent=2))
+    else:
+        print_report(report)
+    sys.exit(0 if report.all_reach else 1)
+
+
+def print_report(report: Report, console: "Console | None" = None) -> None:
+    from rich.console import Console
+
+    to = console or Console(highlight=False, soft_wrap=True)
+    signs = SIGNS if "utf" in to.encoding.lower() else ASCII
+    if not report.rows:
+        to.print("No Service has a ClusterIP port: nothing to reach.")
+        return
+    if troubles := [row for row in report.rows if _troubles(row)]:
+        for row in troubles:
+            _print_trouble(to, row, signs)
+        to.print()
+    _print_matrix(to, report, signs)
+    to.print()
+    _print_sum(to, report)
+
+
+def _troubles(row: Row) -> tuple[Cell, ...]:
+    return tuple(cell for cell in row.cells if cell.verdict in (Verdict.WRONG, Verdict.EMPTY))
+
+
+def _print_trouble(to: "Console", row: Row, signs: dict[Verdict, str]) -> None:
+    """Cells that say the same are told once, worst first."""
+    from rich.text import Text
+
+    worst = Verdict.WRONG if row.count(Verdict.WRONG) else Verdict.EMPTY
+    to.print(Text.assemble((f"{signs[worst]} ", STYLES[worst]), (row.target.owner, "bold"), f"  {_where(row)}"))
+
+    def said(cell: Cell) -> tuple[bool, str, str]:
+        return cell.verdict is not Verdict.WRONG, cell.outcome.saw.value, cell.expectation.why
+
+    for _, alike in itertools.groupby(sorted(_troubles(row), key=said), key=said):
+        to.print(_told(row, tuple(alike)))
+
+
+def _told(row: Row, alike: Sequence[Cell]) -> "Text":
+    """ "from node-1, node-2: refused after 0.3 ms, but 3 of 3 endpoints are ready"."""
+    from rich.text import Text
+
+    from clusterip.lab.check.judge import seen
+
+    quickest = min((cell.outcome for cell in alike), key=lambda outcome: outcome.seconds)
+    who = "everywhere" if len(alike) == len(row.cells) else "from " + ", ".join(cell.client.name for cell in alike)
+    link = ", but " if alike[0].verdict is Verdict.WRONG else ", rightly: "
+    return Text(f"    {who}: {seen(quickest)}{link}{alike[0].expectation.why}")
+
+
+def _where(row: Row) -> str:
+    return row.target.at + (f" (node port of {row.target.node})" if row.target.node else "")
+
+
+def _letters(number: int) -> list[str]:
+    """Names of columns: a, b, ... z, then aa, ab, ..."""
+    one = string.ascii_lowercase
+    names = itertools.chain(one, (a + b for a in one for b in one))
+    return list(itertools.islice(names, number))
+
+
+def _print_matrix(to: "Console", report: Report, signs: dict[Verdict, str]) -> None:
+    from rich.text import Text
+
+    letters = _letters(len(report.clients))
+    for letter, client in zip(letters, report.clients, strict=True):
+        place = f" on {client.node}" if client.kind is ClientKind.POD else ""
+        to.print(Text.assemble((f"{letter:>3}  ", "bold"), f"{client.name}{place}"))
+    to.print()
+    owner = max(len(row.target.owner) for row in report.rows)
+    where = max(len(_where(row)) for row in report.rows)
+    to.print(
+        Text(" " * (owner + where + 4) + "".join(f"{letter:>3}" for letter in letters) + "   median", style="bold")
+    )
+    for row in report.rows:
+        line = Text(f"{row.target.owner:<{owner}}  {_where(row):<{where}}  ")
+        for cell in row.cells:
+            line.append(f"{signs[cell.verdict]:>3}", style=STYLES[cell.verdict])
+        to.print(line.append(_median(row.cells)))
+
+
+def _median(cells: Iterable[Cell]) -> str:
+    times = sorted(cell.outcome.seconds for cell in cells if cell.verdict is Verdict.OK)
+    return f"{times[len(times) // 2] * 1000:6.1f} ms" if times else ""
+
+
+def _print_sum(to: "Console", report: Report) -> None:
+    from rich.text import Text
+
+    signs = SIGNS if "utf" in to.encoding.lower() else ASCII
+    for kind in Verdict:
+        if number := report.count(kind):
+            sign = (f"{signs[kind]:>3}", STYLES[kind])
+            to.print(Text.assemble(sign, f" {number:>5}  {MEANS[kind]}"))
+    tries = sum(len(row.cells) for row in report.rows)
+    ports = f"{len(report.rows)} Service port{'s' * (len(report.rows) != 1)}"
+    text = f"{tries} tries of {ports} from {len(report.clients)} clients in {report.seconds:.1f} s: "
+    ending = ("all reach", "bold green") if report.all_reach else ("not all reach", "bold red")
+    to.print(Text.assemble(text, ending))
