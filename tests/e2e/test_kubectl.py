@@ -109,14 +109,12 @@ def test_everyday_verbs(cluster: Cluster, namespace: str, tmp_path: Path) -> Non
 def test_get_watch_prints_a_change_when_it_happens(cluster: Cluster, namespace: str) -> None:
     app(cluster, namespace, replicas=1)
     argv = [program("kubectl"), "--kubeconfig", cluster.kubeconfig, "get", "deployment", "app", "-w", "-n", namespace]
-    watching = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    try:
-        cluster.kubectl("scale", "deployment", "app", "--replicas=2", "-n", namespace)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
-        until(lambda: "2/2" in (watching.stdout.readline() if watching.stdout else ""), seconds=30)
-    finally:
+        lines = watching.stdout
+        cluster.kubectl("scale", "deployment", "app", "--replicas=2", "-n", namespace)
+        until(lambda: "2/2" in lines.readline(), seconds=30)
         watching.terminate()
-        watching.wait()
 
 
 def service(name: str, **spec: object) -> str:
@@ -162,7 +160,7 @@ def test_a_mistake_gets_a_clear_error(cluster: Cluster, namespace: str, mistake:
 def test_an_image_nobody_maps_says_what_to_write_where(cluster: Cluster, namespace: str) -> None:
     cluster.kubectl("run", "mystery", "--image=example.com/mystery:1", "-n", namespace)
     until(lambda: "ErrImageNotMapped" in cluster.kubectl("get", "pods", "-n", namespace).stdout)
-    assert "images.yaml" in cluster.kubectl("describe", "pod", "mystery", "-n", namespace).stdout
+    assert "--images FILE" in cluster.kubectl("describe", "pod", "mystery", "-n", namespace).stdout
 
 
 def test_readiness_manifest_of_the_third_text(cluster: Cluster, namespace: str) -> None:
