@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dataplane.strategies import V4, V6, Pool, configs, tables
 
-from clusterip.dataplane.iptables import Config, Installed, Variant, compile_entry, delta
+from clusterip.dataplane.iptables import Config, FromCIDR, Installed, Variant, compile_entry, complete, delta
 from clusterip.kernel import netns as namespaces
 from clusterip.kernel import nfacct
 from clusterip.rulesets.iptables import Rule, Ruleset, empty, parse, restore
-from clusterip.services.table import Entry, EntryKey
+from clusterip.services.table import Backend, Entry, EntryKey, PortName
 from clusterip.services.tracker import Change
 
 pytestmark = pytest.mark.kernel
@@ -89,6 +89,34 @@ def test_the_kernel_holds_what_was_computed(pool: Pool, variant: Variant, data: 
         assert rules(parse(kernel.save())) == rules(restore(model, again.text))
         kernel.restore(delta.cleanup(delta.installed(kernel.save(), config)).text)
         assert {chain for _, chain in rules(parse(kernel.save()))} <= {"KUBE-FIREWALL", "INPUT", "OUTPUT"}
+
+
+@pytest.mark.parametrize("variant", Variant, ids=lambda v: v.value)
+@pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
+def test_rules_are_read_back_to_the_letter(pool: Pool, variant: Variant) -> None:
+    config = Config(pool.family, pool.node_ip, FromCIDR(pool.pod_range))
+    backends = tuple(Backend(pool.pods[0][:-1] + f"{n:x}", 80) for n in range(1, 10))
+    entry = Entry(
+        PortName("default", "web", "http"),
+        pool.family,
+        "TCP",
+        80,
+        pool.cluster_ips[0],
+        node_port=30080,
+        load_balancer_ips=pool.balancers,
+        source_ranges=pool.ranges,
+        affinity_seconds=10800,
+        cluster=backends,
+        has_backends=True,
+    )
+    with namespace() as netns:
+        counters = ("ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts")
+        config = replace(config, nfacct=all(nfacct.ensure(name, netns) for name in counters))
+        text = complete([compile_entry(entry, config)], config)
+        kernel = Kernel(netns, pool, variant)
+        kernel.restore(text)
+        saved = set(kernel.save().splitlines())
+        assert [line for line in text.splitlines() if line.startswith("-A") and line not in saved] == []
 
 
 @pytest.mark.parametrize("variant", Variant, ids=lambda v: v.value)

@@ -1,16 +1,18 @@
 """One entry of the service table -> its rules. Pure; equal entries give equal text.
 
-Rules are written in the order in which `iptables-save` prints their parts, so that what is loaded and what is read
-back differ in nothing but the digits of a probability.
+Rules are written to the letter as `iptables-save` prints them, so that what is read back is what was loaded.
 """
 
 import ipaddress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from clusterip.dataplane.iptables import names
 from clusterip.dataplane.iptables.config import Config, FromCIDR, FromInterface
 from clusterip.services.table import Backend, Entry, EntryKey
+
+NFACCT = "-m nfacct --nfacct-name  "  # with the two blanks of `iptables-save`
 
 
 class Line(NamedTuple):
@@ -155,10 +157,17 @@ def _balance(w: _Writer, chain: str, backends: tuple[Backend, ...]) -> str:
             rules.append(f"-A {chain} {comment}{_recent(w, end, check)} -j {end}\n")
     for i, (backend, end) in enumerate(ends):
         left = len(ends) - i
-        chance = f"-m statistic --mode random --probability {1 / left:.10f} " if left > 1 else ""
+        chance = f"-m statistic --mode random --probability {_chance(left)} " if left > 1 else ""
         comment = w.comment(f"{w.label} -> {backend}")
         rules.append(f"-A {chain} {comment}{chance}-j {end}\n")
     return "".join(rules)
+
+
+@lru_cache(maxsize=1 << 12)
+def _chance(left: int) -> str:
+    """One in `left`, as the kernel keeps it and gives it back: in units of 2**-31, from the ten digits that kube-proxy
+    writes."""
+    return f"{round(float(f'{1 / left:.10f}') * 2**31) / 2**31:.11f}"
 
 
 def _external_chain(w: _Writer) -> list[OwnChain]:
@@ -222,7 +231,7 @@ def _node_port_lines(w: _Writer) -> list[Line]:
     match_port = f'-p {w.proto} -m comment --comment "{w.label}" -m {w.proto} --dport {w.entry.node_port}'
     lines = []
     if w.config.nfacct and w.config.localhost:
-        counted = "-m nfacct --nfacct-name localhost_nps_accepted_pkts"
+        counted = f"{NFACCT}localhost_nps_accepted_pkts"
         lines.append(Line(names.NODE_PORTS, f"-d 127.0.0.0/8 {match_port} {counted} -j {w.ext}"))
     lines.append(Line(names.NODE_PORTS, f"{match_port} -j {w.ext}"))
     return lines

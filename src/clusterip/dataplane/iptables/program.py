@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from clusterip.dataplane.iptables import names
-from clusterip.dataplane.iptables.compile import Piece
+from clusterip.dataplane.iptables.compile import NFACCT, Piece
 from clusterip.dataplane.iptables.config import Config
 
 TABLES = ("mangle", "nat", "filter")
@@ -124,7 +124,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _forward(config: Config) -> tuple[str, ...]:
-    counter = "-m nfacct --nfacct-name ct_state_invalid_dropped_pkts " if config.nfacct else ""
+    counter = f"{NFACCT}ct_state_invalid_dropped_pkts " if config.nfacct else ""
     invalid = (f"-m conntrack --ctstate INVALID {counter}-j DROP",) if config.drop_invalid else ()
     mark = f"-m mark --mark {config.mark}/{config.mark}"
     established = "-m conntrack --ctstate RELATED,ESTABLISHED"
