@@ -217,7 +217,7 @@ def test_a_good_report_is_the_matrix_and_one_sentence() -> None:
     text = printed(report(GOOD))
     assert "default/web:http  10.96.0.7:80/tcp" in text
     assert "●  ●" in text
-    assert text.splitlines()[-1] == "2 tries of 1 Service port from 2 clients in 0.2 s: all reach"
+    assert text.splitlines()[-1] == "2 tries of 1 Service port from 2 clients in 0.25 s: all reach"
 
 
 def test_failures_come_first_with_what_they_saw_and_what_the_api_says() -> None:

@@ -2,9 +2,11 @@
 
 import io
 
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
-from clusterip.cli.demo_text import Renderer
+from clusterip.cli.demo_text import Renderer, folded
 from clusterip.kernel.capture import Flag, Packet
 from clusterip.lab.demo.values import (
     Bars,
@@ -95,5 +97,29 @@ def test_a_demo_that_claimed_nothing_has_shown_nothing() -> None:
 
 
 def test_only_the_wanted_lines_of_a_command_are_shown() -> None:
-    ran = Ran("$", "cmd", "head\none a\ntwo b\nthree a\n", only=("a",))
-    assert ran.lines == ("head", "one a", "three a")
+    ran = Ran("$", "cmd", "one a\ntwo b\nthree a\n", only=("a",))
+    assert ran.lines == ("one a", "three a")
+    text, _ = rendered(ran)
+    assert "    one a\n    three a\n    (2 of 3 lines)\n" in text
+
+
+def test_a_long_rule_is_broken_before_its_comment() -> None:
+    rule = "KUBE-SEP-X  0    --  0.0.0.0/0            0.0.0.0/0       /* demo/app -> 10.244.1.3:8080 */ probability 0.5"
+    assert folded(rule, 80, 76) == [
+        "KUBE-SEP-X  0    --  0.0.0.0/0            0.0.0.0/0",
+        "/* demo/app -> 10.244.1.3:8080 */ probability 0.5",
+    ]
+
+
+@given(st.text(alphabet="ab /*", max_size=80), st.integers(5, 30))
+def test_folding_loses_nothing_but_blanks_and_keeps_to_the_width(line: str, width: int) -> None:
+    pieces = folded(line, width, width - 2)
+    assert all(len(piece) <= width for piece in pieces)
+    assert "".join("".join(pieces).split()) == "".join(line.split())
+
+
+def test_a_table_of_kubectl_is_cut_not_folded() -> None:
+    text, _ = rendered(Ran("$", "kubectl get pods", "NAME " + "x" * 120))
+    row = next(line for line in text.splitlines() if "NAME" in line)
+    assert len(row) == 100
+    assert row.endswith("…")

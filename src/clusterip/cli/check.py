@@ -173,6 +173,6 @@ def _print_sum(to: "Console", report: Report) -> None:
             to.print(Text.assemble(sign, f" {number:>5}  {MEANS[kind]}"))
     tries = sum(len(row.cells) for row in report.rows)
     ports = f"{len(report.rows)} Service port{'s' * (len(report.rows) != 1)}"
-    text = f"{tries} tries of {ports} from {len(report.clients)} clients in {report.seconds:.1f} s: "
+    text = f"{tries} tries of {ports} from {len(report.clients)} clients in {report.seconds:.2f} s: "
     ending = ("all reach", "bold green") if report.all_reach else ("not all reach", "bold red")
     to.print(Text.assemble(text, ending))

@@ -28,7 +28,7 @@ from clusterip.lab.demo.values import (
 )
 
 WIDTH = 100  # columns at most: longer lines are hard to follow
-COMMAND, OUTPUT, MARK = "bold", "", "bold yellow"
+MARK = "bold yellow"
 BAR = 30  # columns of the longest bar
 
 
@@ -47,6 +47,23 @@ class Tally:
 def console() -> Console:
     plain = Console(highlight=False)
     return Console(highlight=False, width=min(plain.width, WIDTH) if plain.is_terminal else WIDTH)
+
+
+def folded(line: str, first: int, following: int) -> list[str]:
+    """Pieces of at most so many columns, broken where a listing changes its subject: before a rule's comment, before
+    the second direction of a connection; else between words; else anywhere."""
+    pieces, width = [], first
+    while len(line) > width:
+        subject = max(line.rfind(mark, 1, width + 1) for mark in (" /* ", " src="))
+        at = subject if subject > 0 else line.rfind(" ", 1, width + 1)
+        pieces.append((line[:at] if at > 0 else line[:width]).rstrip())
+        line = line[at + 1 :] if at > 0 else line[width:]
+        width = following
+    return [*pieces, line]
+
+
+def _cut(line: str, width: int, end: str) -> str:
+    return line if len(line) <= width else line[: width - len(end)].rstrip() + end
 
 
 class Renderer:
@@ -77,7 +94,7 @@ class Renderer:
             case Ran():
                 self._ran(shown)
             case Manifest(name, text):
-                self._to.print(Text(f"  {name}", style=COMMAND))
+                self._to.print(Text(f"  {name}", style="bold"))
                 self._output(text.splitlines(), ())
             case Packets(rows):
                 self._packets(rows)
@@ -116,19 +133,30 @@ class Renderer:
             self._to.print(Text.assemble((following if number else first, style), line), soft_wrap=True)
 
     def _ran(self, ran: Ran) -> None:
-        self._lines(Text(ran.command, style=COMMAND), f"  {ran.prompt} ", "      ", style="cyan")
-        self._output(ran.lines, ran.marks)
+        self._lines(Text(ran.command, style="bold"), f"  {ran.prompt} ", "      ", style="cyan")
+        if self._is_table(ran):
+            for line in ran.lines:
+                self._output((_cut(line, self._to.width - 4, "…" if self._unicode else "..."),), ran.marks)
+        else:
+            self._output(ran.lines, ran.marks)
+        if len(ran.lines) < len(ran.all_lines):
+            self._to.print(Text(f"    ({len(ran.lines)} of {len(ran.all_lines)} lines)", style="dim"))
         if ran.status:
             self._to.print(Text(f"    (exit status {ran.status})", style="dim"))
+        self._rest()
+
+    @staticmethod
+    def _is_table(ran: Ran) -> bool:
+        """Its columns stay under each other; what is far to the right matters least."""
+        return ran.command.startswith("kubectl get") and "jsonpath" not in ran.command
 
     def _output(self, lines: Iterable[str], marks: Iterable[str]) -> None:
+        words = [mark for mark in marks if mark]
         for line in lines:
-            text = Text(line, style=OUTPUT)
-            text.highlight_words([mark for mark in marks if mark], style=MARK)
-            if len(line) + 4 <= self._to.width:
-                self._to.print(Text.assemble("    ", text), soft_wrap=True)
-            else:
-                self._lines(text, "    ", "        ")
+            for number, part in enumerate(folded(line, self._to.width - 4, self._to.width - 8)):
+                text = Text(part)
+                text.highlight_words(words, style=MARK)
+                self._to.print(Text.assemble("        " if number else "    ", text), soft_wrap=True)
 
     def _packets(self, rows: tuple[Seen, ...]) -> None:
         where = max(len(row.where) for row in rows)
@@ -139,7 +167,7 @@ class Renderer:
             line.append(source, style=MARK if row.changed == "source" else "")
             line.append(" > ")
             line.append(destination, style=MARK if row.changed == "destination" else "")
-            line.append(" " * (ends - len(row.packet.ends)) + f"  {row.packet.kind}", style=OUTPUT)
+            line.append(" " * (ends - len(row.packet.ends)) + f"  {row.packet.kind}")
             line.append(f"  <- {row.changed} changed" if row.changed else "", style="yellow")
             self._to.print(line, soft_wrap=True)
 

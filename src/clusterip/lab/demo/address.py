@@ -1,11 +1,12 @@
 """The first steps: the objects, the address that is only a field, the rules that the proxy writes."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from fractions import Fraction
 from ipaddress import ip_address, ip_network
 
 from clusterip.lab.demo import dial, reading
-from clusterip.lab.demo.stage import APP, POD_PORT, PORT, Place, Stage, until
+from clusterip.lab.demo.stage import APP, FIELD, POD_PORT, PORT, Place, Stage, until
 from clusterip.lab.demo.values import Claim, Explained, Manifest, Say, Shown, Title, Wait
 from clusterip.model import resources
 
@@ -51,8 +52,7 @@ async def three_pods(stage: Stage) -> AsyncIterator[Shown]:
     stage.client = Place("client", stage.pod_netns(client))
     pods = await stage.backends()
     yield await stage.here("kubectl get pods -o wide", marks=tuple(pod.address for pod in pods))
-    field = await stage.here(f"kubectl get service {APP} -o jsonpath='{{.spec.clusterIP}}'")
-    stage.address = field.output.strip()
+    stage.address = (await stage.here(FIELD)).output.strip()
     yield await stage.here(f"kubectl get service {APP}", marks=(stage.address,))
     ranges = await stage.here("kubectl get servicecidrs")
     yield ranges
@@ -72,7 +72,8 @@ async def three_pods(stage: Stage) -> AsyncIterator[Shown]:
 
 async def on_no_interface(stage: Stage) -> AsyncIterator[Shown]:
     yield Title("The address is a field of the Service, and on no interface")
-    yield Say("We look for it on every interface of every node, and of every pod.")
+    yield await stage.here(FIELD, marks=(stage.address,))
+    yield Say("We look for it on every interface of every node, and of every pod:")
     carried: dict[str, tuple[str, ...]] = {}
     for node in stage.nodes:
         listing = await stage.on(node, "ip -4 -brief address")
@@ -117,7 +118,8 @@ async def rules(stage: Stage) -> AsyncIterator[Shown]:
         listed.output,
     )
     yield Say("That chain draws lots. Its rules are asked from top to bottom:")
-    yield await stage.on(node, f"{tool} -t nat -L {stage.chain} -n", marks=("probability",))
+    chain = await stage.on(node, f"{tool} -t nat -L {stage.chain} -n")
+    yield replace(chain, marks=reading.odds(chain.output))
     table = await stage.nat(node)
     draws = [jump for jump in reading.jumps(reading.in_chain(table, stage.chain)) if "KUBE-SEP" in jump.to]
     yield _lots(draws, table)
@@ -150,7 +152,11 @@ async def _last_rule(stage: Stage, draws: list[reading.Jump]) -> AsyncIterator[S
     """DNAT, the same on all nodes, and nobody forwards."""
     node, tool = stage.nodes[0], stage.tools.iptables
     yield Say("The chain of one pod is the end of the trace. DNAT writes the pod's own address into the packet:")
-    yield await stage.on(node, f"{tool} -t nat -L {draws[0].to} -n", marks=("DNAT", "to:"))
+    yield await stage.on(
+        node,
+        f"{tool} -t nat -L {draws[0].to} -n",
+        marks=(f"to:{reading.dnat(reading.in_chain(await stage.nat(node), draws[0].to))}", "DNAT"),
+    )
     ready = await stage.ready()
     kernels = {place.name: await stage.in_kernel(place) for place in stage.nodes}
     yield Claim(

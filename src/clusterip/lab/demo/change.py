@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from clusterip.lab.demo import dial, reading
-from clusterip.lab.demo.stage import APP, POD_PORT, Backend, Place, Stage, until
-from clusterip.lab.demo.values import Claim, Ran, Say, Shown, Title, Wait
+from clusterip.lab.demo.stage import APP, FIELD, POD_PORT, Backend, Place, Stage, until
+from clusterip.lab.demo.values import Claim, Say, Shown, Title, Wait
 
 AT_ONCE = 5.0  # milliseconds within which a refusal comes
 ENDPOINTS = (
@@ -21,10 +22,9 @@ async def more_pods(stage: Stage) -> AsyncIterator[Shown]:
     yield await stage.here(f"kubectl scale deployment {APP} --replicas=5")
     yield Wait("waiting for five ready pods")
     await stage.settled(5)
-    listing = await stage.on(stage.nodes[0], f"{stage.tools.iptables} -t nat -L {stage.chain} -n")
-    yield Ran(listing.prompt, listing.command, listing.output, listing.status, ("probability",), ("KUBE-SEP",))
-    rules = reading.jumps(await stage.nat(stage.nodes[0], stage.chain))
-    parts = reading.shares([rule.chance for rule in rules if "KUBE-SEP" in rule.to])
+    listing = await stage.on(stage.nodes[0], f"{stage.tools.iptables} -t nat -L {stage.chain} -n", only=("KUBE-SEP",))
+    yield replace(listing, marks=reading.odds(listing.output))
+    parts = await _shares(stage)
     yield Claim(
         "Five rules now, 1/5, 1/4, 1/3, 1/2 and 1, so each pod is drawn with 1/5.",
         len(parts) == 5 and all(abs(float(part) - 0.2) < 1e-8 for part in parts),
@@ -33,6 +33,18 @@ async def more_pods(stage: Stage) -> AsyncIterator[Shown]:
     yield await stage.here(f"kubectl scale deployment {APP} --replicas=3")
     yield Wait("waiting for three pods")
     await stage.settled(3)
+    parts = await _shares(stage)
+    yield Claim(
+        "Back to three pods, and three rules.",
+        len(parts) == 3 and all(abs(float(part) - 1 / 3) < 1e-8 for part in parts),
+        ", ".join(f"{float(part):.9f}" for part in parts),
+    )
+
+
+async def _shares(stage: Stage) -> tuple[Fraction, ...]:
+    """How often each backend is drawn, by the rules of the first node."""
+    rules = reading.jumps(await stage.nat(stage.nodes[0], stage.chain))
+    return reading.shares([rule.chance for rule in rules if "KUBE-SEP" in rule.to])
 
 
 async def new_pods(stage: Stage) -> AsyncIterator[Shown]:
@@ -50,7 +62,7 @@ async def new_pods(stage: Stage) -> AsyncIterator[Shown]:
     await until("three pods, all of them new", lambda: _replaced(stage, old), 30)
     await stage.settled(3)
     yield await stage.here("kubectl get pods -o wide")
-    field = await stage.here(f"kubectl get service {APP} -o jsonpath='{{.spec.clusterIP}}'", marks=(stage.address,))
+    field = await stage.here(FIELD, marks=(stage.address,))
     yield field
     yield Claim(
         f"The pods are new, with new addresses; the Service still has {stage.address}.",
@@ -108,7 +120,7 @@ async def one_fails(stage: Stage) -> AsyncIterator[Shown]:
     yield Title("One pod fails its readiness probe")
     pods = await stage.backends()
     failing, others = pods[0], pods[1:]
-    yield Say(f"We tell {failing.name} to answer 503 on /healthz. It keeps running, and would answer if asked.")
+    yield Say(f"We tell {failing.name} to answer 503 on /healthz. It keeps running.")
     start = time.perf_counter()
     async for shown in _tell(stage, (failing,), "/fail"):
         yield shown
@@ -125,11 +137,15 @@ async def one_fails(stage: Stage) -> AsyncIterator[Shown]:
     yield Claim(
         f"The rules of all nodes left it out at most {(left.kernels - left.slice) * 1000:.0f} ms after that.", True
     )
+    direct = await stage.on(stage.client, f"curl -sS -m 3 http://{failing.address}:{POD_PORT}/hostname")
+    yield direct
     counts = await dial.spread(stage.client.netns, stage.address, 60)
     yield Claim(
-        f"Of 60 new connections, {counts[failing.name]} went to it.",
-        counts[failing.name] == 0 and sum(counts[pod.name] for pod in others) == 60,
-        str(dict(counts)),
+        f"It still answers who asks it directly, but of 60 connections to the ClusterIP {counts[failing.name]} went there.",
+        direct.output.strip() == failing.name
+        and counts[failing.name] == 0
+        and sum(counts[pod.name] for pod in others) == 60,
+        f"{direct.output.strip()}; {dict(counts)}",
     )
 
 
@@ -188,7 +204,7 @@ async def recovery(stage: Stage) -> AsyncIterator[Shown]:
         all(counts[pod.name] for pod in pods) and sum(counts[pod.name] for pod in pods) == 60,
         str(dict(counts)),
     )
-    field = await stage.here(f"kubectl get service {APP} -o jsonpath='{{.spec.clusterIP}}'", marks=(stage.address,))
+    field = await stage.here(FIELD, marks=(stage.address,))
     yield field
     yield Claim(
         f"Through all of this the address was {stage.address}.", field.output.strip() == stage.address, field.output

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 from clusterip.lab.demo import dial, reading
 from clusterip.lab.demo.stage import APP, Stage, until
-from clusterip.lab.demo.values import Bars, Claim, Counted, Counters, Ran, Say, Shown, Title, Wait
+from clusterip.lab.demo.values import Bars, Claim, Counted, Counters, Say, Shown, Title, Wait
 
 CONNECTIONS = 300
 UNEVEN = 1e-4  # a spread this unlikely is called uneven: once in ten thousand demos by chance
@@ -53,9 +53,12 @@ async def affinity(stage: Stage) -> AsyncIterator[Shown]:
     yield Wait("waiting for the rules")
     await until("rules with affinity", lambda: _remembers(stage, True), 10)
     listed = await stage.on(
-        stage.nodes[0], f"{stage.tools.iptables} -t nat -L {stage.chain} -n", marks=("recent: CHECK seconds: 10800",)
+        stage.nodes[0],
+        f"{stage.tools.iptables} -t nat -L {stage.chain} -n",
+        marks=("recent: CHECK seconds: 10800",),
+        only=("recent:",),
     )
-    yield Ran(listed.prompt, listed.command, listed.output, listed.status, listed.marks, ("recent:",))
+    yield listed
     counts = await dial.spread(stage.client.netns, stage.address, 20)
     (favourite, number) = counts.most_common(1)[0]
     yield Claim(f"Of 20 connections of the client, {number} went to {favourite}.", number == 20, str(dict(counts)))

@@ -3,7 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clusterip.errors import Unavailable
 from clusterip.kernel.capture import Flag, Packet, Packets, capture, involving
@@ -68,7 +68,9 @@ async def follow(stage: Stage) -> Journey:
             stage.client, f"curl -sS -m 3 --local-port {port} http://{stage.address}/hostname", marks=(stage.address,)
         )
     after = reading.jumps(await stage.nat(node, stage.chain))
-    listing = await stage.on(node, f"conntrack -L -p tcp -d {stage.address} --sport {port}")
+    listing = await stage.on(
+        node, f"conntrack -L -p tcp -d {stage.address} --sport {port}", marks=(stage.address,), only=("src=",)
+    )
     return Journey(
         curl,
         port,
@@ -82,7 +84,7 @@ async def follow(stage: Stage) -> Journey:
         )
         if len(before) == len(after)
         else (),
-        Ran(listing.prompt, listing.command, listing.output, listing.status, (stage.address,), ("src=",)),
+        listing,
     )
 
 
@@ -211,7 +213,7 @@ async def two_connections(stage: Stage) -> AsyncIterator[Shown]:
         for link in links:
             await link.close()
     ports = tuple(f"sport={link.port} " for link in (first, last))
-    yield Ran(listing.prompt, listing.command, listing.output, listing.status, ports, ports)
+    yield replace(listing, marks=ports, only=ports)
     owners = {pod.address: pod.name for pod in await stage.backends()}
     pinned = {
         there.source_port: owners.get(back.source, back.source) for there, back in reading.tracked(listing.output)

@@ -44,6 +44,11 @@ def backends(listing: str, chain: str) -> tuple[str, ...]:
     return tuple(dnat(in_chain(listing, jump.to)) for jump in jumps(in_chain(listing, chain)) if "KUBE-SEP" in jump.to)
 
 
+def odds(listing: str) -> tuple[str, ...]:
+    """The words of `iptables -L` that say how likely a rule is."""
+    return tuple(re.findall(r"probability [\d.]+", listing))
+
+
 def shares(chances: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """How much of the whole each rule gets, when each is asked only if those before it did not match."""
     left, found = Fraction(1), []

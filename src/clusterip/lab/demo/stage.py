@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 APP = "app"
 PORT, POD_PORT = 80, 8080
+FIELD = f"kubectl get service {APP} -o jsonpath='{{.spec.clusterIP}}'"
 LOOK_EVERY = 0.01  # seconds between two looks while we wait
 
 
@@ -72,17 +73,19 @@ class Stage:
     address: str = ""  # the ClusterIP
     chain: str = ""  # its KUBE-SVC chain
 
-    async def here(self, command: str, *, marks: tuple[str, ...] = ()) -> Ran:
+    async def here(self, command: str, *, marks: Sequence[str] = (), only: Sequence[str] = ()) -> Ran:
         """Run it as a person would in this shell, with kubectl at hand."""
         path = os.pathsep.join((os.path.dirname(self.tools.kubectl), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
         variables = (f"--chdir={self.tools.directory}", "KUBECONFIG=kubeconfig", f"PATH={path}")
         done = await run(("env", *variables, "sh", "-c", f"exec 2>&1; {command}"), check=False, timeout=30)
-        return Ran("$", command, done.stdout.decode(errors="replace"), done.returncode, marks)
+        output = done.stdout.decode(errors="replace")
+        return Ran("$", command, output, done.returncode, tuple(marks), tuple(only))
 
-    async def on(self, place: Place, command: str, *, marks: tuple[str, ...] = ()) -> Ran:
+    async def on(self, place: Place, command: str, *, marks: Sequence[str] = (), only: Sequence[str] = ()) -> Ran:
         """Run it in the network of a node or of a pod."""
         done = await run(("sh", "-c", f"exec 2>&1; {command}"), netns=place.netns, check=False, timeout=30)
-        return Ran(f"{place.name}#", command, done.stdout.decode(errors="replace"), done.returncode, marks)
+        output = done.stdout.decode(errors="replace")
+        return Ran(f"{place.name}#", command, output, done.returncode, tuple(marks), tuple(only))
 
     async def backends(self) -> tuple[Backend, ...]:
         """The app's pods that are not on their way out, by name."""

@@ -36,15 +36,16 @@ class Ran:
     output: str
     status: int = 0
     marks: tuple[str, ...] = ()  # the words in the output that matter
-    only: tuple[str, ...] = ()  # show only lines with one of these words, and the first; (): all
+    only: tuple[str, ...] = ()  # show only lines with one of these words; (): all
+
+    @property
+    def all_lines(self) -> tuple[str, ...]:
+        return tuple(line.rstrip() for line in self.output.strip("\n").splitlines())
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The output's lines that are shown."""
-        lines = [line.rstrip() for line in self.output.strip("\n").splitlines()]
-        if not self.only:
-            return tuple(lines)
-        return tuple(line for n, line in enumerate(lines) if n == 0 or any(word in line for word in self.only))
+        return tuple(line for line in self.all_lines if not self.only or any(word in line for word in self.only))
 
 
 @dataclass(frozen=True, slots=True)
