@@ -10,6 +10,7 @@ import contextlib
 import socket
 import subprocess
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -38,7 +39,11 @@ class World:
             self.run(name, "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0")
         # A kernel sends six refusals to one client and then one a second; a test asks more often.
         self.run(self.node, "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.icmp_ratelimit=0")
-        self.run(self.node, "ip link add cip0 type bridge forward_delay 0", f"ip addr add {GATEWAY}/24 dev cip0")
+        self.run(
+            self.node,
+            "ip link add cip0 type bridge forward_delay 0 mcast_snooping 0",
+            f"ip addr add {GATEWAY}/24 dev cip0",
+        )
         self.run(self.node, "ip link set cip0 up", f"ip addr add {NODE}/32 dev lo")
         for number, address in enumerate((POD_A, POD_B)):
             self.run(self.node, f"ip link add v{number} type veth peer name eth0 netns {self.pods[address]}")
@@ -70,6 +75,20 @@ class World:
             self.run(pod, f"ip addr add {SIX[address]}/128 dev eth0 nodad", f"ip route add {NODE6}/128 dev eth0")
             self.run(pod, f"ip route add default via {NODE6} dev eth0")
         self.run(self.node, f"ip route add default dev w1 src {NODE6}")
+        for address in self.pods:
+            self._until_reachable(SIX[address])
+
+    def _until_reachable(self, address: str) -> None:
+        """A new link may say only after a second that it is up, and IPv6 answers for no address before that."""
+        with namespaces.inside(self.node):
+            asker = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        with asker:
+            for _ in range(100):
+                asker.sendto(b"?", (address, 9))
+                if any(state in self.run(self.node, f"ip -6 neigh show {address}") for state in ("REACHABLE", "DELAY")):
+                    return
+                time.sleep(0.05)
+        raise AssertionError(f"{address} does not answer for its address")
 
     def remove(self) -> None:
         for end in self._ends:
