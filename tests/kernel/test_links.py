@@ -85,6 +85,14 @@ async def test_a_bridge_keeps_its_link_layer_address_as_ports_come(spaces: tuple
     assert bridge["address"] == links.mac("10.244.1.1") == "0a:58:0a:f4:01:01"
 
 
+async def test_a_link_is_identified_by_its_address(spaces: tuple[str, str, str]) -> None:
+    node, pod, _ = spaces
+    await build(node, (pod,))
+    await links.configure(pod, links.identify("eth0", "10.244.1.7"))
+    (link,) = await shown(pod, "link", "show", "eth0")
+    assert link["address"] == "0a:58:0a:f4:01:07"
+
+
 async def test_a_failing_line_is_quoted(spaces: tuple[str, str, str]) -> None:
     with pytest.raises(ProgramFailed, match=r"link set nosuch up.*Cannot find device") as caught:
         await links.configure(spaces[0], links.up("lo"), links.up("nosuch"))

@@ -267,3 +267,28 @@ def ask(space: str, address: str, path: str, method: str = "GET") -> tuple[int, 
         said = b"".join(iter(lambda: client.recv(65536), b"")).decode()
     head, _, body = said.partition("\r\n\r\n")
     return int(head.split(" ")[1]), body.strip()
+
+
+def network(here: Tenant, name: str) -> str:
+    """The pod's network namespace."""
+    (found,) = [one for one in here.node.networks() if f"-{here.namespace}-{name}-" in one]
+    return found
+
+
+async def answers(space: str, address: str) -> bool:
+    try:
+        return (await asyncio.to_thread(ask, space, address, "/healthz"))[0] == 200
+    except OSError:
+        return False
+
+
+async def no_network(here: Tenant, name: str) -> bool:
+    return not any(f"-{here.namespace}-{name}-" in one for one in here.node.networks())
+
+
+async def one_network(here: Tenant, name: str) -> bool:
+    return sum(f"-{here.namespace}-{name}-" in one for one in here.node.networks()) == 1
+
+
+async def no_processes(here: Tenant) -> bool:
+    return here.node.processes() == []

@@ -1,7 +1,6 @@
 """Pods on a real node, against a real API server."""
 
 import asyncio
-import signal
 import time
 
 import pytest
@@ -9,28 +8,25 @@ from tests.node.onenode import (
     NODE,
     NODE_IP,
     Tenant,
+    answers,
     ask,
     condition,
     container,
     echo,
     eventually,
     is_ready,
+    network,
+    no_network,
     shell,
 )
 
 from clusterip.client.api import PatchKind
-from clusterip.kernel import netns
+from clusterip.kernel import links
 from clusterip.kernel.run import run
 from clusterip.model.objects import Event, Lease, Node, Pod
 from clusterip.model.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS
 
 pytestmark = pytest.mark.kernel
-
-
-def network(here: Tenant, name: str) -> str:
-    """The pod's network namespace."""
-    (found,) = [one for one in here.node.networks() if f"-{here.namespace}-{name}-" in one]
-    return found
 
 
 async def test_a_node_registers_itself_and_renews_its_lease(here: Tenant) -> None:
@@ -63,13 +59,6 @@ async def test_a_pod_runs_in_a_network_of_its_own_with_an_address_of_the_node(he
     assert ask(here.node.space, address, "/hostname") == (200, "web")
     links = await run(("ip", "-br", "address"), netns=network(here, "web"))
     assert f"{address}/32" in links.stdout.decode()
-
-
-async def answers(space: str, address: str) -> bool:
-    try:
-        return (await asyncio.to_thread(ask, space, address, "/healthz"))[0] == 200
-    except OSError:
-        return False
 
 
 async def test_pods_of_a_node_reach_each_other_and_themselves(here: Tenant) -> None:
@@ -138,10 +127,6 @@ async def test_a_pod_that_is_not_restarted_ends_as_its_container_did(
     assert end is not None
     assert (pod.status.phase, end.exit_code, end.reason) == (phase, code, reason)
     await eventually(lambda: no_network(here, "job"))
-
-
-async def no_network(here: Tenant, name: str) -> bool:
-    return not any(f"-{here.namespace}-{name}-" in one for one in here.node.networks())
 
 
 async def test_a_container_that_keeps_failing_is_started_again_and_then_waits(here: Tenant) -> None:
@@ -273,104 +258,12 @@ async def test_what_somebody_else_writes_over_our_status_is_put_right(here: Tena
     assert condition(await here.ready("web")).reason == ""
 
 
-async def test_deletion_runs_the_hook_then_ends_the_program_then_the_pod(here: Tenant) -> None:
-    log = here.node.directory / f"{here.namespace}.end"
-    script = f"trap 'echo term >> {log}; exit 0' TERM; while :; do sleep 0.02; done"
-    hook = {"preStop": {"exec": {"command": ["sh", "-c", f"sleep 0.2; echo hook >> {log}"]}}}
-    await here.create("end", shell(script, lifecycle=hook))
-    await here.ready("end")
-    await here.api.delete(PODS, here.namespace, "end")
-    pod = await here.pod("end")
-    assert pod.metadata.deletion_timestamp
-    assert is_ready(pod)  # it serves until it ends
-    await here.gone("end", 4)
-    assert log.read_text() == "hook\nterm\n"
-    assert await no_network(here, "end")
-
-
-async def test_a_program_that_is_deaf_is_killed_when_its_time_is_up(here: Tenant) -> None:
-    await here.create("deaf", shell("trap '' TERM; while :; do sleep 0.05; done"), terminationGracePeriodSeconds=1)
-    await here.ready("deaf")
-    await asyncio.sleep(0.2)
-    began = time.monotonic()
-    await here.api.delete(PODS, here.namespace, "deaf")
-    await here.gone("deaf", 10)
-    assert 0.9 < time.monotonic() - began < 6
-
-
-async def test_a_second_deletion_can_shorten_the_grace_period(here: Tenant) -> None:
-    await here.create("deaf", shell("trap '' TERM; while :; do sleep 0.05; done"), terminationGracePeriodSeconds=600)
-    await here.ready("deaf")
-    await asyncio.sleep(0.2)
-    await here.api.delete(PODS, here.namespace, "deaf")
-    await asyncio.sleep(0.2)
-    await here.api.delete(PODS, here.namespace, "deaf", grace_seconds=1)
-    await here.gone("deaf", 10)
-
-
-async def test_a_pod_that_vanishes_from_the_api_is_killed(here: Tenant) -> None:
-    await here.create("doomed", shell("trap '' TERM; while :; do sleep 0.05; done"))
-    await here.ready("doomed")
-    space = network(here, "doomed")
-    await here.api.delete(PODS, here.namespace, "doomed", grace_seconds=0)
-    await here.gone("doomed", 1)
-    await eventually(lambda: no_network(here, "doomed"), 5)
-    assert space not in netns.names()
-
-
-async def test_a_pod_of_the_same_name_is_a_new_pod(here: Tenant) -> None:
-    await here.create("again", echo("c"))
-    first = await here.ready("again")
-    await here.api.delete(PODS, here.namespace, "again", grace_seconds=0)
-    await here.create("again", echo("c"))
-    second = await here.ready("again")
-    assert second.metadata.uid != first.metadata.uid
-    assert second.status.pod_ip != first.status.pod_ip
-    await eventually(lambda: one_network(here, "again"))
-
-
-async def one_network(here: Tenant, name: str) -> bool:
-    return sum(f"-{here.namespace}-{name}-" in one for one in here.node.networks()) == 1
-
-
 async def test_a_host_network_pod_has_the_address_and_the_links_of_the_node(here: Tenant) -> None:
     await here.create("host", shell("hostname; ls /sys/class/net"), hostNetwork=True, restartPolicy="Never")
     pod = await here.until("host", lambda pod: pod.status.phase == "Succeeded")
     assert (pod.status.pod_ip, pod.status.host_ip) == (NODE_IP, NODE_IP)
     _, text = await here.logs("host")
     assert text.split("\n")[0] == NODE
-
-
-async def test_a_kill_9_of_the_agent_ends_its_pods_and_the_next_agent_starts_them_again(here: Tenant) -> None:
-    await here.create("web", echo("c"))
-    await here.create("done", shell("exit 0"), restartPolicy="Never")
-    first = await here.ready("web")
-    await here.until("done", lambda pod: pod.status.phase == "Succeeded")
-    here.node.stop_agent(signal.SIGKILL)
-    await eventually(lambda: no_processes(here))
-    here.node.start_agent()
-    second = await here.until("web", lambda pod: container(pod).restart_count == 1 and is_ready(pod))
-    assert second.status.pod_ip != first.status.pod_ip
-    last = container(second).last_state.terminated
-    assert last is not None
-    assert last.reason == "ContainerStatusUnknown"
-    assert (await here.pod("done")).status.phase == "Succeeded"
-    assert await one_network(here, "web")
-
-
-async def no_processes(here: Tenant) -> bool:
-    return here.node.processes() == []
-
-
-async def test_an_agent_that_is_told_to_end_leaves_nothing(here: Tenant) -> None:
-    await here.create("web", echo("c"))
-    await here.ready("web")
-    assert here.node.processes() != []
-    code = here.node.stop_agent()
-    left = here.node.networks()
-    here.node.start_agent()
-    assert (code, left) == (0, [])
-    await here.until("web", lambda pod: container(pod).restart_count == 1 and is_ready(pod))
 
 
 async def test_the_agents_port_wants_its_token(here: Tenant) -> None:
@@ -385,3 +278,10 @@ async def test_the_agents_port_wants_its_token(here: Tenant) -> None:
     assert (
         await status_of(f"/containerLogs/{here.namespace}/none/c", "-H", "Authorization: Bearer agent-secret") == "404"
     )
+
+
+async def test_an_address_is_always_the_same_neighbour(here: Tenant) -> None:
+    await here.create("web", echo("c"))
+    address = (await here.ready("web")).status.pod_ip
+    shown = await run(("ip", "-br", "link", "show", "eth0"), netns=network(here, "web"))
+    assert links.mac(address) in shown.stdout.decode()

@@ -45,6 +45,12 @@ def veth(name: str, peer: str, peer_netns: str) -> str:
     return f"link add {_checked(name)} type veth peer name {_checked(peer)} netns {peer_netns}"
 
 
+def identify(name: str, address: str) -> str:
+    """Make the link-layer address from the IPv4 `address`, so that neighbours who remember who had that address before
+    are right."""
+    return f"link set {name} address {mac(address)}"
+
+
 def attach(port: str, bridge: str) -> str:
     return f"link set {port} master {bridge}"
 

@@ -107,6 +107,7 @@ class Sandboxes:
         await links.configure(
             name,
             links.up("lo"),
+            links.identify("eth0", address),
             links.up("eth0"),
             links.address("eth0", f"{address}/32"),
             links.route("default", "eth0", self._addresses.gateway),
