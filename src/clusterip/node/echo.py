@@ -223,7 +223,6 @@ class Connection:
         self._health = health
         self._in = b""
         self._out = b""
-        self._at_end = False  # the client sends no more
         self._closing = False  # once all is sent
         self._waiting = False  # for an answer that is delayed
         self._closed = False
@@ -237,8 +236,7 @@ class Connection:
             elif data := self._sock.recv(BUFFER):
                 self._received(data)
             else:
-                self._at_end = True  # a client may shut its side down and still read
-                self._flush()
+                self._close()  # nothing is owed: while there is something to send, nothing is read
         except BlockingIOError:
             return
         except OSError:
@@ -295,7 +293,7 @@ class Connection:
             self._loop.watch(self._sock, self._ready, selectors.EVENT_WRITE)  # reads no more until that is gone
         elif self._waiting:
             self._loop.ignore(self._sock)  # reads no more until that is sent
-        elif self._closing or self._at_end:
+        elif self._closing:
             self._close()
         else:
             self._loop.watch(self._sock, self._ready)

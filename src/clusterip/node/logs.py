@@ -163,7 +163,7 @@ def _last(lines: list[bytes], count: int) -> list[bytes]:
     start = len(lines)
     while start and count:
         start -= 1
-        count -= start == 0 or _is_end(lines[start - 1])
+        count -= start > 0 and _is_end(lines[start - 1])
     return lines[start:]
 
 
