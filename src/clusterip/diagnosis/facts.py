@@ -9,10 +9,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from clusterip.model.objects import EndpointSlice, Node, Pod, Service
-from clusterip.rulesets import conntrack, ipset, ipvs
+from clusterip.rulesets.conntrack import Entries, Statistics
 from clusterip.rulesets.evidence import Places, Problem
+from clusterip.rulesets.ipset import IPSet
 from clusterip.rulesets.iptables.values import Ruleset as IptablesRuleset
+from clusterip.rulesets.ipvs import Connections as IPVSConnections
+from clusterip.rulesets.ipvs import Services as IPVSServices
 from clusterip.rulesets.nft.values import Ruleset as NftRuleset
+
+NOWHERE = Places()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +36,13 @@ class IptablesRules:
     ruleset: IptablesRuleset
     variant: Literal["nft", "legacy", ""] = ""  # "": the text does not say
     ipv6: bool = False
-    places: Places = Places()
+    places: Places = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
 class NftRules:
     ruleset: NftRuleset
-    places: Places = Places()
+    places: Places = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +50,11 @@ class Facts:
     node: str = ""  # its name; "": not known
     iptables: tuple[IptablesRules, ...] = ()
     nft: tuple[NftRules, ...] = ()
-    ipvs: ipvs.Services | None = None
-    ipvs_connections: ipvs.Connections | None = None
-    ipsets: Mapping[str, ipset.IPSet] = field(default_factory=dict)
-    conntrack: conntrack.Entries | None = None
-    conntrack_statistics: conntrack.Statistics | None = None
+    ipvs: IPVSServices | None = None
+    ipvs_connections: IPVSConnections | None = None
+    ipsets: Mapping[str, IPSet] = field(default_factory=dict)
+    conntrack: Entries | None = None
+    conntrack_statistics: Statistics | None = None
     sysctls: Mapping[str, str] = field(default_factory=dict)
     services: tuple[Service, ...] = ()
     slices: tuple[EndpointSlice, ...] = ()
