@@ -12,7 +12,7 @@ Two differences to `services.route`, both kube-proxy's own:
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
@@ -76,11 +76,11 @@ def walk(ruleset: Ruleset, packet: Packet, host: Host) -> Outcomes:
     return frozenset(walker.outcomes(start))
 
 
-@dataclass(slots=True)
 class _Walker:
-    ruleset: Ruleset
-    host: Host
-    table: str = field(default="nat")
+    def __init__(self, ruleset: Ruleset, host: Host) -> None:
+        self.ruleset = ruleset
+        self.host = host
+        self.table = ""  # that of the hook being walked
 
     def outcomes(self, start: _Flow) -> Iterator[Outcome]:
         from_node = start.packet.source is Source.NODE

@@ -4,7 +4,6 @@ One block (*table ... COMMIT) is one transaction. Where one is refused, those be
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from clusterip.errors import ClusterIPError
 from clusterip.rulesets.iptables import values as v
@@ -50,7 +49,7 @@ def restore(ruleset: v.Ruleset, text: str) -> v.Ruleset:
                 name = line[1:]
                 if name not in tables:
                     raise _Refused(f"no table {name!r}")
-                block = _Block.of(tables[name])
+                block = _Block(tables[name])
             elif block is None:
                 raise _Refused(f"{line!r} stands in no table")
             elif line == "COMMIT":
@@ -72,17 +71,13 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, stripped
 
 
-@dataclass(slots=True)
 class _Block:
     """One table on its way through one transaction."""
 
-    name: str
-    chains: dict[str, v.Chain]
-    rules: dict[str, list[v.Rule]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, table: v.Table) -> "_Block":
-        return cls(table.name, dict(table.chains), {name: list(c.rules) for name, c in table.chains.items()})
+    def __init__(self, table: v.Table) -> None:
+        self.name = table.name
+        self.chains = dict(table.chains)
+        self.rules = {name: list(c.rules) for name, c in table.chains.items()}
 
     def close(self) -> v.Table:
         for name, rules in self.rules.items():
