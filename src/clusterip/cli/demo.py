@@ -52,7 +52,7 @@ def command(name: str, keep: bool, nodes: int, fast: bool) -> None:
         held = asyncio.run(_play(to, name, nodes, keep))
     except KeyboardInterrupt:
         to.stop_waiting()
-        click.echo("stopped; what the demo made has been removed", err=True)
+        click.echo("stopped" if keep else "stopped; what the demo made is removed", err=True)
         sys.exit(130)
     sys.exit(0 if held else 1)
 
@@ -66,9 +66,9 @@ async def _play(to: "Renderer", name: str, nodes: int, keep: bool) -> bool:
     async with _scene(to, name, nodes, keep) as scene:
         async with staged(scene.state, scene.plan, keep=keep) as stage:
             to.say(
-                f"This is cluster {scene.name}: {len(stage.nodes)} nodes, each with a kernel's network of its own. "
-                f"Everything below is run now, in namespace {stage.namespace}. A prompt says where: $ is this shell, "
-                f"node-1# that node, client# that pod."
+                f"This is cluster {scene.name}: {len(stage.nodes)} nodes, each a network with rules of its own. "
+                f"All you see is run now, in namespace {stage.namespace}. A prompt says where: $ in this shell, "
+                f"node-1# on that node, client# in that pod."
             )
             async with contextlib.aclosing(perform(stage)) as performance:
                 async for shown in performance:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from clusterip.lab.demo import dial, reading
 from clusterip.lab.demo.stage import APP, FIELD, POD_PORT, Backend, Place, Stage, until
-from clusterip.lab.demo.values import Claim, Say, Shown, Title, Wait
+from clusterip.lab.demo.values import Claim, Ran, Say, Shown, Title, Wait
 
 AT_ONCE = 5.0  # milliseconds within which a refusal comes
 ENDPOINTS = (
@@ -79,7 +79,7 @@ async def new_pods(stage: Stage) -> AsyncIterator[Shown]:
     )
     by_name = await stage.here(f"kubectl exec client -- curl -sS -m 3 http://{APP}/hostname")
     yield by_name
-    yield Claim("By its name, asked now, it is the same.", by_name.output.strip() in names, by_name.output)
+    yield Claim("By its name, looked up now, a new pod answers too.", by_name.output.strip() in names, by_name.output)
 
 
 async def _replaced(stage: Stage, old: Sequence[Backend]) -> bool:
@@ -109,11 +109,15 @@ async def _watch(stage: Stage, ready: frozenset[str], start: float) -> Left:
     return Left(left, time.perf_counter() - start)
 
 
-async def _tell(stage: Stage, pods: Sequence[Backend], path: str) -> AsyncIterator[Shown]:
-    """POST to each pod from its own node."""
-    for pod in pods:
-        node = next(node for node in stage.nodes if node.name == pod.node)
-        yield await stage.on(node, f"curl -sS -X POST http://{pod.address}:{POD_PORT}{path}")
+async def _tell(stage: Stage, pods: Sequence[Backend], path: str) -> tuple[Ran, ...]:
+    """POST to each pod from its own node, all at once."""
+    nodes = {node.name: node for node in stage.nodes}
+    url = "http://{}:{}{}".format
+    return tuple(
+        await asyncio.gather(
+            *(stage.on(nodes[pod.node], f"curl -sS -X POST {url(pod.address, POD_PORT, path)}") for pod in pods)
+        )
+    )
 
 
 async def one_fails(stage: Stage) -> AsyncIterator[Shown]:
@@ -121,16 +125,15 @@ async def one_fails(stage: Stage) -> AsyncIterator[Shown]:
     pods = await stage.backends()
     failing, others = pods[0], pods[1:]
     yield Say(f"We tell {failing.name} to answer 503 on /healthz. It keeps running.")
-    start = time.perf_counter()
-    async for shown in _tell(stage, (failing,), "/fail"):
-        yield shown
-    yield Wait("waiting for the next probe")
-    left = await _watch(stage, frozenset(pod.address for pod in others), start)
+    told = await _tell(stage, (failing,), "/fail")
+    left = await _watch(stage, frozenset(pod.address for pod in others), time.perf_counter())
+    for ran in told:
+        yield ran
     listed = await stage.here("kubectl get pods", marks=(failing.name, "0/1"))
     yield listed
     yield await stage.here(ENDPOINTS, marks=(f"{failing.address}  ready: false",))
     yield Claim(
-        f"It still runs, and is no longer ready; {left.slice:.2f} s later the EndpointSlice said so.",
+        f"It still runs, and is not ready; the EndpointSlice said so {left.slice:.2f} s after it began to fail.",
         any(failing.name in line and "0/1" in line and "Running" in line for line in listed.lines),
         listed.output,
     )
@@ -141,7 +144,7 @@ async def one_fails(stage: Stage) -> AsyncIterator[Shown]:
     yield direct
     counts = await dial.spread(stage.client.netns, stage.address, 60)
     yield Claim(
-        f"It still answers who asks it directly, but of 60 connections to the ClusterIP {counts[failing.name]} went there.",
+        f"Asked directly it still answers; of 60 connections to the ClusterIP {counts[failing.name]} went there.",
         direct.output.strip() == failing.name
         and counts[failing.name] == 0
         and sum(counts[pod.name] for pod in others) == 60,
@@ -152,11 +155,11 @@ async def one_fails(stage: Stage) -> AsyncIterator[Shown]:
 async def all_fail(stage: Stage) -> AsyncIterator[Shown]:
     yield Title("All pods fail: a refusal, at once")
     ready = await stage.ready()
-    start = time.perf_counter()
-    async for shown in _tell(stage, [pod for pod in await stage.backends() if pod.address in ready], "/fail"):
-        yield shown
+    yield Say("Now the others fail as well.")
+    for ran in await _tell(stage, [pod for pod in await stage.backends() if pod.address in ready], "/fail"):
+        yield ran
     yield Wait("waiting for the next probes")
-    await _watch(stage, frozenset(), start)
+    await stage.settled(0)
     yield await stage.here(ENDPOINTS, marks=("ready: false",))
     node = stage.nodes[0]
     await until("a rule that refuses", lambda: _refuses(stage), 10)
@@ -186,18 +189,19 @@ async def _refuses(stage: Stage) -> bool:
 
 async def recovery(stage: Stage) -> AsyncIterator[Shown]:
     yield Title("They recover")
+    yield Say("All three are told to be well again. The next probe sees it.")
     pods = await stage.backends()
+    told = await _tell(stage, pods, "/ok")
     start = time.perf_counter()
-    async for shown in _tell(stage, pods, "/ok"):
-        yield shown
-    yield Wait("waiting for the next probes")
-    attempt = await until("a connection", lambda: _connects(stage.client, stage.address), 15)
+    connected = await until("a connection", lambda: _connects(stage.client, stage.address), 15)
     first = time.perf_counter() - start
+    for ran in told:
+        yield ran
     await stage.settled(len(pods))
     counts = await dial.spread(stage.client.netns, stage.address, 60)
     yield Claim(
-        f"The first connection succeeded {first:.2f} s after they were well again; nothing had to be restarted.",
-        attempt,
+        f"The first connection succeeded {first:.2f} s after they were well again; nothing was restarted.",
+        connected,
     )
     yield Claim(
         f"All three answer again: {', '.join(str(counts[pod.name]) for pod in pods)} of 60 connections.",

@@ -23,8 +23,8 @@ async def many_connections(stage: Stage) -> AsyncIterator[Shown]:
     yield Claim("Each was answered by one of the three pods.", answered == CONNECTIONS, str(dict(counts)))
     even = reading.evenness([counts[pod.name] for pod in pods])
     yield Claim(
-        f"The spread is even: chi-square {even.chi_square:.2f}, p = {even.p:.2f}. Fair lots look at least this "
-        f"uneven {_often(even.p)}.",
+        f"The spread is even: chi-square {even.chi_square:.2f}, p = {even.p:.2f} (fair lots are this uneven "
+        f"{_often(even.p)}).",
         even.p >= UNEVEN,
         f"p = {even.p:.2g}",
     )

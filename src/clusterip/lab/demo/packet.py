@@ -41,7 +41,7 @@ class Journey:
 async def one_connection(stage: Stage) -> AsyncIterator[Shown]:
     """Three titles: the packet there, the choice, the packet back."""
     yield Title("A packet leaves the client for the ClusterIP")
-    yield Say("We listen on the client's interface, and on that of each of the three pods. Then the client asks.")
+    yield Say("We listen on eth0 of the client, and of each of the three pods. Then the client asks.")
     yield values.Wait("listening on four interfaces")
     journey = await follow(stage)
     yield journey.curl
@@ -101,7 +101,7 @@ def _leaves(stage: Stage, journey: Journey) -> Sequence[Shown]:
     if syn is None:
         return (Claim("The client's first packet was captured.", False, "no packet"),)
     return (
-        values.Packets((Seen(f"client, {INTERFACE}", syn),)),
+        values.Packets((Seen("client", syn),)),
         Claim(
             f"The client sends to {stage.address}: it knows no pod.",
             (syn.destination, syn.destination_port, syn.outgoing) == (stage.address, PORT, True),
@@ -111,23 +111,23 @@ def _leaves(stage: Stage, journey: Journey) -> Sequence[Shown]:
 
 
 def _rewritten(stage: Stage, journey: Journey) -> Sequence[Shown]:
-    yes = Title("The kernel draws a pod, and rewrites the destination")
+    title = Title("The kernel draws a pod, and rewrites the destination")
     sent, arrived = journey.first(Flag.SYN, at_client=True), journey.first(Flag.SYN, at_client=False)
     backend = journey.backend
     if sent is None or arrived is None or backend is None:
-        return (yes, Claim("One pod saw the connection.", False, _who_saw(journey)))
+        return (title, Claim("One pod saw the connection.", False, _who_saw(journey)))
     rose = [row for row in journey.counters if row.after > row.before]
     return (
-        yes,
+        title,
+        Say("How many packets each of the three rules had counted, before and after:"),
         Counters(journey.counters),
         Claim(
             "One rule counted one packet, though many followed: only the first of a connection draws.",
             len(rose) == 1 and rose[0].after - rose[0].before == 1,
             ", ".join(f"{row.before} -> {row.after}" for row in journey.counters),
         ),
-        values.Packets(
-            (Seen(f"client, {INTERFACE}", sent), Seen(f"{backend.name}, {INTERFACE}", arrived, "destination"))
-        ),
+        Say("The same packet, where it left and where it arrived:"),
+        values.Packets((Seen("client", sent), Seen(backend.name, arrived, "destination"))),
         Claim(
             f"On the way {stage.address}:{PORT} has become {backend.address}:{POD_PORT}, "
             f"{(arrived.at - sent.at) * 1000:.2f} ms later.",
@@ -174,9 +174,8 @@ def _comes_back(stage: Stage, journey: Journey) -> Sequence[Shown]:
     strangers -= {journey.client, stage.address}
     return (
         title,
-        values.Packets(
-            (Seen(f"{journey.backend.name}, {INTERFACE}", left), Seen(f"client, {INTERFACE}", arrived, "source"))
-        ),
+        Say("The answer, where it left and where it arrived:"),
+        values.Packets((Seen(journey.backend.name, left), Seen("client", arrived, "source"))),
         Claim(
             f"The answer left as {left.source} and arrived as {arrived.source}.",
             left.source == journey.backend.address and arrived.source == stage.address,
@@ -225,7 +224,7 @@ async def two_connections(stage: Stage) -> AsyncIterator[Shown]:
         f"{names}; conntrack says {pinned}",
     )
     yield Claim(
-        "Asked three times more in turn, each answered from its own pod: a connection keeps the pod it drew.",
+        "Asked three times more, each was answered by its own pod: a connection keeps what it drew.",
         all(pair == (names[0], names[-1]) for pair in again),
         str(again),
     )

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from clusterip.client.api import Api
 from clusterip.errors import Unavailable
-from clusterip.kernel.run import run
+from clusterip.kernel.run import Completed, run
 from clusterip.lab import processes
 from clusterip.lab.demo import reading
 from clusterip.lab.demo.values import Ran
@@ -77,15 +77,13 @@ class Stage:
         """Run it as a person would in this shell, with kubectl at hand."""
         path = os.pathsep.join((os.path.dirname(self.tools.kubectl), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
         variables = (f"--chdir={self.tools.directory}", "KUBECONFIG=kubeconfig", f"PATH={path}")
-        done = await run(("env", *variables, "sh", "-c", f"exec 2>&1; {command}"), check=False, timeout=30)
-        output = done.stdout.decode(errors="replace")
-        return Ran("$", command, output, done.returncode, tuple(marks), tuple(only))
+        done = await run(("env", *variables, "sh", "-c", command), check=False, timeout=30)
+        return Ran("$", command, _said(done), done.returncode, tuple(marks), tuple(only))
 
     async def on(self, place: Place, command: str, *, marks: Sequence[str] = (), only: Sequence[str] = ()) -> Ran:
         """Run it in the network of a node or of a pod."""
-        done = await run(("sh", "-c", f"exec 2>&1; {command}"), netns=place.netns, check=False, timeout=30)
-        output = done.stdout.decode(errors="replace")
-        return Ran(f"{place.name}#", command, output, done.returncode, tuple(marks), tuple(only))
+        done = await run(("sh", "-c", command), netns=place.netns, check=False, timeout=30)
+        return Ran(f"{place.name}#", command, _said(done), done.returncode, tuple(marks), tuple(only))
 
     async def backends(self) -> tuple[Backend, ...]:
         """The app's pods that are not on their way out, by name."""
@@ -163,6 +161,12 @@ class Stage:
         finally:
             for proxy in self.proxies:
                 processes.send(proxy, signal.SIGCONT)
+
+
+def _said(done: Completed) -> str:
+    """What it printed; what it said beside that only where something went wrong, or nothing was printed."""
+    aside = done.stderr if done.returncode or not done.stdout else b""
+    return (done.stdout + aside).decode(errors="replace")
 
 
 async def until(what: str, question: Callable[[], Awaitable[T | None]], within: float) -> T:

@@ -29,7 +29,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A command that was run, letter for letter, and what it printed (both its outputs)."""
+    """A command that was run, letter for letter, and what it printed."""
 
     prompt: str  # where: "$" this shell, "node-1#" that node, "client#" that pod
     command: str
@@ -60,7 +60,7 @@ class Manifest:
 class Seen:
     """A captured packet, and where."""
 
-    where: str  # "client, eth0"
+    where: str  # whose eth0
     packet: Packet
     changed: str = ""  # which address differs from the row before: "source", "destination", ""
 
