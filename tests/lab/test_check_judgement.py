@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -120,7 +121,7 @@ def test_no_ready_endpoint_means_refusal_and_says_how_many_there_are() -> None:
 
 
 def test_a_selector_that_matches_nothing_is_named() -> None:
-    assert expected(World((service(),))).why == "no endpoint: selector app=web matches no pod"
+    assert expected(World((service(),))).why == "selector app=web matches no pod"
 
 
 def test_a_port_that_no_pod_has_points_to_targetport() -> None:
@@ -223,7 +224,19 @@ def test_a_good_report_is_the_matrix_and_one_sentence() -> None:
 def test_failures_come_first_with_what_they_saw_and_what_the_api_says() -> None:
     first, second, *_ = printed(report(GOOD, HALF)).splitlines()
     assert first == "✗ default/web:http  10.96.0.7:80/tcp"
-    assert second.strip() == "from pod default/client: refused after 0.3 ms, but 2 of 2 endpoints ready"
+    assert second.strip() == "from pod default/client: refused after 0.3 ms, but the API says: 2 of 2 endpoints ready"
+
+
+def test_what_is_wrong_comes_before_what_is_only_empty() -> None:
+    lines = [line for line in printed(report(EMPTY, HALF)).splitlines() if line[:1] in "○✗"]
+    assert [line[0] for line in lines] == ["✗", "○"]
+
+
+def test_rows_of_a_port_with_the_same_to_say_are_told_once() -> None:
+    node_port = replace(IDLE, address="192.168.50.11", port=30080, node="node-1")
+    text = printed(report(EMPTY, replace(EMPTY, target=node_port)))
+    assert "○ default/idle  10.96.0.8:80/tcp, 192.168.50.11:30080/tcp\n" in text
+    assert text.count("everywhere") == 1
 
 
 def test_a_refusal_that_must_be_is_shown_as_what_it_is_and_still_does_not_reach() -> None:

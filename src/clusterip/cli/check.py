@@ -88,9 +88,9 @@ def print_report(report: Report, console: "Console | None" = None) -> None:
     if not report.rows:
         to.print("No Service has a ClusterIP port: nothing to reach.")
         return
-    if troubles := [row for row in report.rows if _troubles(row)]:
-        for row in troubles:
-            _print_trouble(to, row, signs)
+    if troubles := sorted((row for row in report.rows if _troubles(row)), key=lambda row: not row.count(Verdict.WRONG)):
+        for _, alike in itertools.groupby(troubles, key=_trouble):
+            _print_trouble(to, tuple(alike), signs)
         to.print()
     _print_matrix(to, report, signs)
     to.print()
@@ -101,18 +101,26 @@ def _troubles(row: Row) -> tuple[Cell, ...]:
     return tuple(cell for cell in row.cells if cell.verdict in (Verdict.WRONG, Verdict.EMPTY))
 
 
-def _print_trouble(to: "Console", row: Row, signs: dict[Verdict, str]) -> None:
-    """Cells that say the same are told once, worst first."""
+def _said(cell: Cell) -> tuple[bool, str, str]:
+    """What a cell says, worst first."""
+    return cell.verdict is not Verdict.WRONG, cell.outcome.saw.value, cell.expectation.why
+
+
+def _trouble(row: Row) -> tuple[str, tuple[tuple[str, tuple[bool, str, str]], ...]]:
+    """Equal for rows of a Service port that have the same to say: its ClusterIP, and each node's port."""
+    return row.target.owner, tuple((cell.client.name, _said(cell)) for cell in _troubles(row))
+
+
+def _print_trouble(to: "Console", rows: Sequence[Row], signs: dict[Verdict, str]) -> None:
+    """Cells that say the same are told once."""
     from rich.text import Text
 
-    worst = Verdict.WRONG if row.count(Verdict.WRONG) else Verdict.EMPTY
-    to.print(Text.assemble((f"{signs[worst]} ", STYLES[worst]), (row.target.owner, "bold"), f"  {_where(row)}"))
-
-    def said(cell: Cell) -> tuple[bool, str, str]:
-        return cell.verdict is not Verdict.WRONG, cell.outcome.saw.value, cell.expectation.why
-
-    for _, alike in itertools.groupby(sorted(_troubles(row), key=said), key=said):
-        to.print(_told(row, tuple(alike)))
+    first = rows[0]
+    worst = Verdict.WRONG if first.count(Verdict.WRONG) else Verdict.EMPTY
+    where = ", ".join(row.target.at for row in rows)
+    to.print(Text.assemble((f"{signs[worst]} ", STYLES[worst]), (first.target.owner, "bold"), f"  {where}"))
+    for _, alike in itertools.groupby(sorted(_troubles(first), key=_said), key=_said):
+        to.print(_told(first, tuple(alike)))
 
 
 def _told(row: Row, alike: Sequence[Cell]) -> "Text":
@@ -123,12 +131,12 @@ def _told(row: Row, alike: Sequence[Cell]) -> "Text":
 
     quickest = min((cell.outcome for cell in alike), key=lambda outcome: outcome.seconds)
     who = "everywhere" if len(alike) == len(row.cells) else "from " + ", ".join(cell.client.name for cell in alike)
-    link = ", but " if alike[0].verdict is Verdict.WRONG else ", rightly: "
+    link = ", but the API says: " if alike[0].verdict is Verdict.WRONG else ", rightly: "
     return Text(f"    {who}: {seen(quickest)}{link}{alike[0].expectation.why}")
 
 
 def _where(row: Row) -> str:
-    return row.target.at + (f" (node port of {row.target.node})" if row.target.node else "")
+    return row.target.at + (f" on {row.target.node}" if row.target.node else "")
 
 
 def _letters(number: int) -> list[str]:
@@ -176,3 +184,5 @@ def _print_sum(to: "Console", report: Report) -> None:
     text = f"{tries} tries of {ports} from {len(report.clients)} clients in {report.seconds:.2f} s: "
     ending = ("all reach", "bold green") if report.all_reach else ("not all reach", "bold red")
     to.print(Text.assemble(text, ending))
+    if report.count(Verdict.WRONG):
+        to.print("hint: clusterip status says of each node if its proxy is alive and in step")

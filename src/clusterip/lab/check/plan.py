@@ -164,9 +164,9 @@ def _why_empty(world: World, service: Service, target: Target) -> str:
     text = ",".join(f"{key}={value}" for key, value in sorted(selector.items())) or "(every pod)"
     chosen = sum(_matches(pod, service) for pod in _alive(world.pods))
     if not chosen:
-        return f"no endpoint: selector {text} matches no pod"
+        return f"selector {text} matches no pod"
     if not any(piece.endpoints for piece in slices):
-        return f"no endpoint: selector {text} matches {chosen} pods, none of them has an address yet"
+        return f"selector {text} matches {chosen} pods, none of them has an address yet"
     return f"no endpoint has port {target.port_name or target.port}: see targetPort"
 
 

@@ -72,7 +72,7 @@ class Expect(Enum):
 @dataclass(frozen=True, slots=True)
 class Expectation:
     expect: Expect
-    why: str  # "3 of 3 endpoints ready"; "no endpoint: selector app=web matches no pod"
+    why: str  # "3 of 3 endpoints ready"; "selector app=web matches no pod"
 
 
 class Verdict(Enum):
