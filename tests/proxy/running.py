@@ -90,7 +90,7 @@ async def running(
         await server.put(NODES, node or node_object())
         mirror = Mirror(api, watched(settings.node))
         health, metrics = Health([config.family], settings.sync_period), Metrics({})
-        proxier = Proxier(config, rules(Rules(programs)), all_addresses)
+        proxier = Proxier(config, rules(Rules(programs)), all_addresses, settings.sync_period)
         service_health = ServiceHealth(config.family, lambda: health.healthy(time.monotonic()), failed)
         parts = FamilyParts(proxier, service_health, all_addresses)
         loop = Loop(mirror, [parts], health, metrics, settings)

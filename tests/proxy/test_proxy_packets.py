@@ -315,6 +315,18 @@ async def test_a_udp_flow_that_was_there_before_the_backend_reaches_it(net: Worl
             assert await asyncio.to_thread(talker.ask) == POD_B
 
 
+async def test_a_udp_flow_that_began_while_rules_were_missing_reaches_its_backend(net: World) -> None:
+    async with running(net.node) as proxy:
+        await proxy.put(service(protocol="UDP"), slice_of("web", POD_B, protocol="UDP"))
+        talker = udp(net, POD_A, VIP)
+        with contextlib.closing(talker):
+            await asyncio.to_thread(net.on_node, "iptables -t nat -F")
+            assert await asyncio.to_thread(talker.ask) == ""
+            await until(lambda: proxy.loop.status()["repairs"] == 1 and not proxy.proxier.pending)
+            await asyncio.sleep(0.1)
+            assert await asyncio.to_thread(talker.ask) == POD_B
+
+
 async def test_a_udp_flow_moves_to_another_port_of_the_same_pod(net: World) -> None:
     net.serve(POD_B, name="second", port=9090)
     async with running(net.node) as proxy:

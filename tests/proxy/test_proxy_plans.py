@@ -95,14 +95,17 @@ def test_a_failed_sync_is_tried_again_after_the_period_or_with_the_next_change()
     assert pace.next_sync(pending=True, fresh=True) == 132.0
 
 
-def test_checks_come_every_period_however_many_syncs_there_are() -> None:
-    pace = Pace(1.0, 30.0)
+def test_checks_come_every_second_however_many_syncs_there_are_and_never_later_than_the_period() -> None:
+    pace = Pace(0.1, 30.0)
     assert pace.next_check() == math.inf
     pace.synced(100.0)
-    pace.synced(120.0)
-    assert pace.next_check() == 130.0
-    pace.checked(131.0)
-    assert pace.next_check() == 161.0
+    pace.synced(100.6)
+    assert pace.next_check() == 101.0
+    pace.checked(101.5)
+    assert pace.next_check() == 102.5
+    short = Pace(0.1, 0.3)
+    short.synced(100.0)
+    assert short.next_check() == 100.3
 
 
 @given(st.lists(st.tuples(st.sampled_from(["synced", "failed", "checked"]), st.floats(0, 100))))

@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterip.dataplane.iptables import Config, Detector, FromCIDR, FromInterface
@@ -19,14 +19,12 @@ from clusterip.proxy.events import Events
 from clusterip.proxy.health import Health
 from clusterip.proxy.loop import FamilyParts
 from clusterip.proxy.metrics import INVALID_DROPPED, LOCALHOST_ACCEPTED
-from clusterip.proxy.proxier import Proxier
+from clusterip.proxy.proxier import Proxier, ServedAddresses
 from clusterip.proxy.service_health import ServiceHealth
 from clusterip.services.table import Family
 from clusterip.services.tracker import ServiceName
 
 log = logging.getLogger(__name__)
-
-ServedAddresses = Callable[[], Awaitable[tuple[str, ...] | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,8 @@ def families(config: ProxyConfig, machine: Machine, health: Health, events: Even
         shared = programs.variant if programs.variant == "nft" else programs.family
         watch = watches.setdefault(shared, WriteWatch(programs))
         served = served_addresses(config, programs.family, node.node_ips(config, machine.node)[programs.family])
-        proxier = Proxier(rule_config(config, machine, programs), Rules(programs, watch), served)
+        rule_set = Rules(programs, watch)
+        proxier = Proxier(rule_config(config, machine, programs), rule_set, served, config.iptables.sync_period)
         parts.append(FamilyParts(proxier, _service_health(programs.family, health, events), served))
     return tuple(parts)
 

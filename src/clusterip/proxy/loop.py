@@ -7,7 +7,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Never, Protocol
@@ -22,7 +22,7 @@ from clusterip.proxy.metrics import Metrics
 from clusterip.proxy.node import RangeChanged
 from clusterip.proxy.pace import DEEP_CHECK, Pace
 from clusterip.proxy.progress import Progress
-from clusterip.proxy.proxier import Proxier, Synced
+from clusterip.proxy.proxier import Proxier, ServedAddresses, Synced
 from clusterip.proxy.service_health import ServiceHealth, checks
 from clusterip.services.resolve import NodeContext
 from clusterip.services.table import Family
@@ -49,7 +49,7 @@ class FamilyParts:
 
     proxier: Proxier
     service_health: ServiceHealth
-    served_addresses: Callable[[], Awaitable[tuple[str, ...] | None]]
+    served_addresses: ServedAddresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class Loop:
             return False
         self._health.updated(name, time.monotonic())
         self._measure(proxier, done)
-        if done.udp:
+        if done.udp or done.full:  # while rules were missing, flows may have begun that go nowhere
             await self._end_stale_flows(proxier)
         if done.health_checks or family.service_health.unopened:
             await family.service_health.update(checks(proxier.entries.values()), await family.served_addresses())

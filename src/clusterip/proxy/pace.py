@@ -6,13 +6,14 @@ Source: kube-proxy 1.34 and later.
 import math
 
 DEEP_CHECK = 3600.0  # seconds between looks at the rules that are taken even if nobody seems to have written
+GLANCE = 1.0  # seconds between glances at whether anybody has; at most, for the sync period may be shorter
 
 
 class Pace:
     def __init__(self, min_period: float, period: float) -> None:
-        """`min_period`: seconds from the end of one sync to the start of the next; `period`: between checks, and from
-        a failed sync to the next try if nothing else calls for one."""
-        self._min, self._period = min_period, period
+        """`min_period`: seconds from the end of one sync to the start of the next; `period`: from a failed sync to the
+        next try if nothing else calls for one. Checks come more often than kube-proxy's, which start a program each."""
+        self._min, self._period, self._glance = min_period, period, min(period, GLANCE)
         self._ended = -math.inf
         self._retry = math.inf
         self._check = math.inf  # there is nothing to check before the first sync
@@ -29,10 +30,10 @@ class Pace:
 
     def synced(self, now: float) -> None:
         self._ended, self._retry = now, math.inf
-        self._check = min(self._check, now + self._period)
+        self._check = min(self._check, now + self._glance)
 
     def failed(self, now: float) -> None:
         self._ended, self._retry = now, now + self._period
 
     def checked(self, now: float) -> None:
-        self._check = now + self._period
+        self._check = now + self._glance

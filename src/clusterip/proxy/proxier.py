@@ -9,7 +9,7 @@ import functools
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from clusterip.dataplane.iptables import LARGE_CLUSTER_ENDPOINTS, Config, Counts, Delta, Piece, compile_entry, delta
 from clusterip.dataplane.iptables.apply import Rules
@@ -20,6 +20,7 @@ from clusterip.services.table import Entry, EntryKey, Family
 from clusterip.services.tracker import Change, ChangeTracker
 
 T = TypeVar("T")
+ServedAddresses: TypeAlias = Callable[[], Awaitable[tuple[str, ...] | None]]  # that serve node ports now; None: all
 
 CANARY_PATIENCE = 5.0  # seconds for the tables to go one after the other before we write them anew
 _CANARY_POLL = 0.1
@@ -59,10 +60,8 @@ class Sums(NamedTuple):
 
 
 class Proxier:
-    def __init__(
-        self, config: Config, rules: Rules, served_addresses: Callable[[], Awaitable[tuple[str, ...] | None]]
-    ) -> None:
-        """`served_addresses` tells which of the node's addresses serve node ports now; None: all."""
+    def __init__(self, config: Config, rules: Rules, served_addresses: ServedAddresses, sync_period: float) -> None:
+        """`sync_period`, seconds: others' damage is seen within it, and a large cluster is swept once in it."""
         self.rules = rules
         self.entries: dict[EntryKey, Entry] = {}  # in the kernel
         self.total = Counts()  # rules in the kernel
@@ -76,6 +75,9 @@ class Proxier:
         self._stale: frozenset[str] = frozenset()
         self._must_load = True
         self._epoch = -1  # of the watch, when the rules were last known to be ours
+        self._sync_period = sync_period
+        self._rest = 0.0  # monotonic time until which the rules are not read again, however much others write
+        self._next_sweep = 0.0  # monotonic time of the next sweep
 
     def __repr__(self) -> str:
         return f"Proxier({self.family} entries={len(self.entries)} pending={len(self._tracker)} {self.rules})"
@@ -123,9 +125,11 @@ class Proxier:
     async def check(self, deep: bool = False) -> tuple[str, ...]:
         """What others did to our rules since the last check; if anything, the next sync writes everything.
 
-        Costs a few microseconds while nobody writes; `deep` reads the rules in any case.
+        Costs next to nothing while nobody writes. Where others write all the time, reading the rules after them takes
+        a tenth of our time at most. `deep` reads them in any case.
         """
-        if self._epoch < 0 or (not deep and await self.rules.watch.look() == self._epoch):
+        started = time.monotonic()
+        if self._epoch < 0 or (not deep and (started < self._rest or await self.rules.watch.look() == self._epoch)):
             return ()
         if not await self._has_canary("mangle"):
             await self._wait_for_flush()
@@ -134,12 +138,14 @@ class Proxier:
         found = await asyncio.to_thread(compare, seen.text, pieces, self._config, self._stale)
         self.drift = found.differences
         self._epoch, self.checked = seen.epoch, time.monotonic()
+        self._rest = self.checked + min(self._sync_period, 10 * (self.checked - started))
         self._must_load = self._must_load or bool(self.drift)
         return self.drift
 
     async def sweep(self) -> None:
         """Remove chains that nobody refers to any more; in a large cluster that is not done with each change."""
-        if self._stale and not self._must_load:
+        if self._stale and not self._must_load and time.monotonic() >= self._next_sweep:
+            self._next_sweep = time.monotonic() + self._sync_period
             await self.rules.apply(delta.sweep(self._stale))
             self._stale = frozenset()
 
