@@ -228,7 +228,7 @@ def test_failures_come_first_with_what_they_saw_and_what_the_api_says() -> None:
 
 
 def test_what_is_wrong_comes_before_what_is_only_empty() -> None:
-    lines = [line for line in printed(report(EMPTY, HALF)).splitlines() if line[:1] in "○✗"]
+    lines = [line for line in printed(report(EMPTY, HALF)).splitlines() if line[:1] in ("○", "✗")]
     assert [line[0] for line in lines] == ["✗", "○"]
 
 
