@@ -31,7 +31,8 @@ pytestmark = pytest.mark.kernel
 
 async def test_a_node_registers_itself_and_renews_its_lease(here: Tenant) -> None:
     async def registered() -> bool:
-        return any(c.type == "Ready" for c in (await here.api.get(NODES, "", NODE, Node)).status.conditions)
+        nodes = (await here.api.list(NODES, Node)).items
+        return any(c.type == "Ready" for node in nodes for c in node.status.conditions)
 
     await eventually(registered)
     node = await here.api.get(NODES, "", NODE, Node)

@@ -17,9 +17,11 @@ from tests.node.onenode import (
     no_network,
     no_processes,
     one_network,
+    session,
     shell,
 )
 
+from clusterip.client import tls
 from clusterip.kernel import netns
 from clusterip.model.resources import PODS
 
@@ -84,7 +86,7 @@ async def test_a_pod_of_the_same_name_is_a_new_pod(here: Tenant) -> None:
 
 async def test_a_kill_9_of_the_agent_ends_its_pods_and_the_next_agent_starts_them_again(here: Tenant) -> None:
     await here.create("web", echo("c"))
-    await here.create("done", shell("exit 0"), restartPolicy="Never")
+    await here.create("done", shell("echo kept"), restartPolicy="Never")
     first = await here.ready("web")
     await here.until("done", lambda pod: pod.status.phase == "Succeeded")
     here.node.stop_agent(signal.SIGKILL)
@@ -96,6 +98,7 @@ async def test_a_kill_9_of_the_agent_ends_its_pods_and_the_next_agent_starts_the
     assert last is not None
     assert last.reason == "ContainerStatusUnknown"
     assert (await here.pod("done")).status.phase == "Succeeded"
+    assert await here.logs("done") == (200, "kept\n")
     assert await one_network(here, "web")
 
 
@@ -107,6 +110,21 @@ async def test_an_agent_that_is_told_to_end_leaves_nothing(here: Tenant) -> None
     left = here.node.networks()
     here.node.start_agent()
     assert (code, left) == (0, [])
+    await here.until("web", lambda pod: container(pod).restart_count == 1 and is_ready(pod))
+
+
+async def test_an_agent_ends_although_somebody_follows_a_log(here: Tenant) -> None:
+    await here.create("web", echo("c"))
+    await here.ready("web")
+    async with (
+        session(here.node) as http,
+        http.get(here.url("web", "log"), params={"follow": "true"}, ssl=tls.context(here.node.connection)) as answer,
+    ):
+        assert answer.status == 200
+        code = await asyncio.to_thread(here.node.stop_agent)
+        await answer.read()
+    here.node.start_agent()
+    assert code == 0
     await here.until("web", lambda pod: container(pod).restart_count == 1 and is_ready(pod))
 
 

@@ -71,8 +71,8 @@ def test_only_services_of_the_namespace_with_an_address_are_told_and_the_api_alw
     assert hosts == {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "A_SERVICE_HOST": "10.96.0.20"}
     few = service_links(services, "shop", every=False)
     assert [k for k in few if k.endswith("_SERVICE_HOST")] == ["KUBERNETES_SERVICE_HOST"]
-    own = service_links([KUBERNETES, service("kubernetes")], "shop", every=True)
-    assert own["KUBERNETES_SERVICE_HOST"] == "10.96.0.20"
+    for both in ([KUBERNETES, service("kubernetes")], [service("kubernetes"), KUBERNETES]):
+        assert service_links(both, "shop", every=True)["KUBERNETES_SERVICE_HOST"] == "10.96.0.20"
 
 
 def test_later_sources_win_over_earlier_ones() -> None:

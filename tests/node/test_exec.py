@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -150,6 +152,33 @@ async def test_logs_can_be_followed_to_the_end_of_the_container(here: Tenant) ->
     await here.create("speaks", shell("for i in 1 2 3; do echo $i; sleep 0.2; done"), restartPolicy="Never")
     await here.until("speaks", lambda pod: container(pod).state.running is not None)
     assert await here.logs("speaks", follow="true") == (200, "1\n2\n3\n")
+
+
+async def open_logs(here: Tenant, count: int) -> None:
+    """Waits until the agent has that many descriptors of containers' logs: one writes, the others read."""
+
+    async def that_many() -> bool:
+        return descriptors(here) == count
+
+    await eventually(that_many, 5)
+
+
+def descriptors(here: Tenant) -> int:
+    found = 0
+    for entry in Path(f"/proc/{here.node.agent.pid}/fd").iterdir():
+        with suppress(OSError):
+            found += os.readlink(entry).endswith("/c/0.log")
+    return found
+
+
+async def test_a_reader_that_leaves_a_silent_log_is_not_waited_for(client: Tenant) -> None:
+    before = descriptors(client)
+    async with session(client.node) as http:
+        query, context = {"follow": "true"}, tls.context(client.node.connection)
+        async with http.get(client.url("client", "log"), params=query, ssl=context) as answer:
+            assert answer.status == 200
+            await open_logs(client, before + 1)
+    await open_logs(client, before)
 
 
 async def test_logs_have_both_streams_and_the_options_of_kubectl(here: Tenant) -> None:

@@ -45,7 +45,10 @@ async def start(
         context.load_cert_chain(serving.tls_cert_file, serving.tls_private_key_file)
     except OSError as error:
         raise BadInput(f"certificate {serving.tls_cert_file}: cannot be used, {error}") from error
-    runner = web.AppRunner(application(serving.token, lives, tools), access_log=None, shutdown_timeout=1.0)
+    # Who follows a log and leaves must not be waited for until the container says something.
+    runner = web.AppRunner(
+        application(serving.token, lives, tools), access_log=None, shutdown_timeout=1.0, handler_cancellation=True
+    )
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     try:
