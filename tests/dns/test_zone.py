@@ -100,6 +100,9 @@ WORLD = World(
     service("round", external="about.default.svc.cluster.local"),
     service("about", external="round.default.svc.cluster.local"),
     service("unborn"),
+    service("nonsense", external="a..b"),
+    service("longest", external="x" * 64),
+    service("old", "10.096.0.9"),
     slice_of("web", endpoint("10.244.1.5", hostname="Front")),
 )
 
@@ -142,6 +145,9 @@ ROWS = [
     ("R12 of a ClusterIP Service", "5.1.244.10.in-addr.arpa", "PTR", None),
     ("R13", f"out.{S}", "CNAME", {"www.example.com."}),
     ("R13 below", f"x.out.{S}", "A", NXDOMAIN),
+    ("R13 to what is no name", f"nonsense.{S}", "A", NODATA),
+    ("R13 to a label too long", f"longest.{S}", "CNAME", NODATA),
+    ("an address that is read in two ways", f"old.{S}", "A", NXDOMAIN),
     ("the zone", Z, "SOA", {f"ns.dns.{Z}. hostmaster.{Z}. 1 7200 1800 86400 5"}),
     ("the zone's server", Z, "NS", {f"ns.dns.{Z}."}),
     ("the zone has no address", Z, "A", NODATA),
@@ -288,3 +294,11 @@ def test_what_spells_no_address_is_no_pod(label: str) -> None:
 )
 def test_what_spells_no_whole_address_has_no_pointer(name: str) -> None:
     assert address_of_reverse(labels(name)) is None
+
+
+def test_a_pointer_is_old_when_its_service_is_headless_no_more() -> None:
+    heads, piece = service("heads", "None"), slice_of("heads", endpoint("10.244.1.3"))
+    world = World(heads, piece)
+    answer = world.zone.answer(labels("3.1.244.10.in-addr.arpa"), "PTR")
+    assert answer is not None
+    assert answer.concerns & world.put(service("heads", "10.96.0.5"))

@@ -101,7 +101,7 @@ class Responder:
                 reply = await self._forwarder.ask(pending.packet, pending.packet[12 : 12 + len(query.name) + 4])
             else:
                 reply = await self._chase(query, pending.answer)
-        except Unanswered:
+        except (Unanswered, dns.exception.DNSException):  # no answer, or one that cannot be read or passed on
             return failure(query, SERVFAIL, RA)
         if len(reply) <= pending.limit:
             return reply
@@ -113,10 +113,7 @@ class Responder:
         target.use_edns(0, payload=PAYLOAD_SIZE)
         wire = target.to_wire()
         question = wire[12 : 12 + len(wire_name(answer.chase).to_wire() or b"") + 4]
-        try:
-            found = dns.message.from_wire(await self._forwarder.ask(wire, question))
-        except dns.exception.DNSException as error:
-            raise Unanswered(f"the reply cannot be read: {error}") from error
+        found = dns.message.from_wire(await self._forwarder.ask(wire, question))
         message = message_of(query, answer, self._ttl)
         message.id = query.id
         message.flags |= dns.flags.RA | (query.flags & dns.flags.RD)

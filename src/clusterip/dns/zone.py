@@ -6,7 +6,9 @@ NXDOMAIN; both carry the SOA. Names are tuples of lower-case labels, leaf first,
 Source: Kubernetes DNS-Based Service Discovery, schema version 1.1.0; where that leaves a choice, as CoreDNS does.
 """
 
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import ip_address
@@ -30,6 +32,7 @@ MAX_CHAIN = 8  # ExternalName to ExternalName to ..., inside the zone
 Name: TypeAlias = tuple[str, ...]
 RecordType: TypeAlias = Literal["A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT"]
 T = TypeVar("T", bound=Value)
+_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 
 
 class Objects(Protocol):
@@ -159,7 +162,10 @@ class Zone:
         if service is None:
             return None
         if service.spec.type == "ExternalName":
-            return (Record(name, "CNAME", text(labels(service.spec.external_name))),) if not prefix else None
+            if prefix:
+                return None
+            external = labels(service.spec.external_name)
+            return (Record(name, "CNAME", text(external)),) if is_name(external) else ()
         ready = tuple(ready_endpoints(self._objects.slices(namespace, service_name)))
         match prefix:
             case ():
@@ -206,7 +212,9 @@ class Zone:
         address = address_of_reverse(name)
         if address is None:
             return None
-        concerns = frozenset({("address", address)})
+        # Whether an endpoint's address leads to a Service is up to that Service, too.
+        owners = self._addresses.services(address)
+        concerns = frozenset({("address", address), *(("service", *owner) for owner in owners)})
         pointers = tuple(dict.fromkeys(Record(name, "PTR", text(to)) for to in self._names_of(address)))
         if not pointers:
             return None
@@ -269,8 +277,15 @@ def _id(endpoint: Endpoint) -> str:
 
 
 def address_records(name: Name, addresses: Iterable[str]) -> Iterator[Record]:
+    """Old clusters hold addresses such as 10.096.0.1, which are read in two ways: they are left out."""
     for address in dict.fromkeys(addresses):
-        yield Record(name, "AAAA" if ip_address(address).version == 6 else "A", address)
+        with suppress(ValueError):
+            yield Record(name, "AAAA" if ip_address(address).version == 6 else "A", address)
+
+
+def is_name(name: Name) -> bool:
+    """It can be written on the wire, and read again from text."""
+    return sum(len(label) + 1 for label in name) < 255 and all(_LABEL.fullmatch(label) for label in name)
 
 
 def labels(name: str) -> Name:
