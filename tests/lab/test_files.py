@@ -9,7 +9,7 @@ import yaml
 from clusterip.apiserver.auth import load_tokens
 from clusterip.client.kubeconfig import load
 from clusterip.errors import BadInput
-from clusterip.lab.files import Given, proxy_config, read_mapping, write_all
+from clusterip.lab.files import Given, proxy_config, read_given, read_mapping, write_all
 from clusterip.lab.plan import Plan
 from clusterip.lab.state import State
 
@@ -86,6 +86,24 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: str | byt
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(BadInput, match=said):
         read_mapping(str(path), "--images")
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "said"),
+    [
+        ("proxy", "iptables: {syncPeriod: never}", "iptables.syncPeriod"),
+        ("proxy", "mode: magic", "mode"),
+        ("images", "nginx: 5", "nginx"),
+    ],
+)
+def test_what_a_process_would_refuse_later_is_refused_before(
+    tmp_path: Path, option: str, content: str, said: str
+) -> None:
+    path = tmp_path / "given.yaml"
+    path.write_text(content)
+    paths = {"proxy": "", "images": "", option: str(path)}
+    with pytest.raises(BadInput, match=said):
+        read_given(PLAN, State("test", tmp_path), paths["proxy"], paths["images"])
 
 
 def test_a_file_that_is_not_there_is_refused() -> None:

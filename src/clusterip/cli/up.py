@@ -33,13 +33,13 @@ gets no link, no route and no rule, but for --host-access.
 @click.option("--no-wait", is_flag=True, help="Return when the API server answers.")
 def command(images: str, proxy_config: str, no_wait: bool, **options: object) -> None:
     from clusterip.lab import down, up
-    from clusterip.lab.files import Given, read_mapping
+    from clusterip.lab.files import read_given
     from clusterip.lab.state import locked, state_of
 
     plan = _plan(**options)
-    given = Given(proxy=read_mapping(proxy_config, "--proxy-config"), images=read_mapping(images, "--images"))
-    up.preflight(plan)
     state = state_of(plan.name)
+    given = read_given(plan, state, proxy_config, images)
+    up.preflight(plan)
     with locked(plan.name):
         found = up.standing(state)
         rise = up.Rise(plan, state, given)

@@ -12,6 +12,8 @@ from clusterip.errors import BadInput, Unavailable
 from clusterip.lab.certificates import Authority, token
 from clusterip.lab.plan import API_PORT, CONTROL_PLANE_IP, DOMAIN, PODS, Plan, node_ip
 from clusterip.lab.state import State, write
+from clusterip.node import images as image_table
+from clusterip.proxy import configfile, rules
 
 ADMIN, CONTROLLERS, PROXY = "admin", "controllers", "proxy"
 API_INSIDE = f"https://{CONTROL_PLANE_IP}:{API_PORT}"
@@ -122,6 +124,16 @@ def proxy_config(plan: Plan, state: State, node: str, given: Mapping[str, object
 def _section(given: Mapping[str, object], name: str) -> dict[str, object]:
     section = given.get(name)
     return dict(section) if isinstance(section, Mapping) else {}
+
+
+def read_given(plan: Plan, state: State, proxy: str, images: str) -> Given:
+    """From the paths of the user's files ("": none). Raises BadInput for what a proxy or a node agent would refuse:
+    it is better said now than by the logs of processes that keep ending."""
+    given = Given(proxy=read_mapping(proxy, "--proxy-config"), images=read_mapping(images, "--images"))
+    image_table.parse(yaml.safe_dump(dict(given.images)), f"--images {images}")
+    source = f"--proxy-config {proxy}"
+    rules.complete(configfile.read(proxy_config(plan, state, "node-1", given.proxy).encode(), source), source)
+    return given
 
 
 def read_mapping(path: str, option: str) -> Mapping[str, object]:

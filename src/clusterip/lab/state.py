@@ -77,7 +77,7 @@ class State:
 
 
 def root() -> Path:
-    return Path(os.environ.get("CLUSTERIP_STATE") or DEFAULT_ROOT)
+    return Path(os.environ.get("CLUSTERIP_STATE") or DEFAULT_ROOT).absolute()
 
 
 def state_of(name: str) -> State:

@@ -113,4 +113,5 @@ async def main(directory: str) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s")
+    os.chdir("/")  # whoever called `up` may want to remove the directory they were in
     asyncio.run(main(sys.argv[1]))
