@@ -216,6 +216,14 @@ async def test_timeouts_of_connection_tracking_are_set_in_our_namespace_only(net
     assert sysctl.read("net.netfilter.nf_conntrack_tcp_timeout_close_wait") == before
 
 
+async def test_the_log_is_json_where_that_is_asked_for(net: World) -> None:
+    process = await start(net.node, "--init-only", "--logging-format=json", "--conntrack-tcp-timeout-close-wait=46m")
+    _, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    lines = [json.loads(line) for line in said.decode().splitlines()]
+    assert any("nf_conntrack_tcp_timeout_close_wait value=2760" in line["msg"] for line in lines)
+
+
 async def test_a_table_of_the_nftables_mode_is_taken_away(net: World) -> None:
     net.on_node("nft add table ip kube-proxy", "nft add table ip other")
     await cleaned(net)

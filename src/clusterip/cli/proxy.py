@@ -1,6 +1,7 @@
 """`clusterip proxy`: kube-proxy's job, with kube-proxy's configuration file and flags."""
 
 import asyncio
+import json
 import logging
 import sys
 from collections.abc import Callable
@@ -119,9 +120,20 @@ def _configuration(config_file: str | None, given: dict[str, Any]) -> tuple[Prox
     return flags.switched_off(rules.complete(applied.config, source), applied.off), applied.ignored
 
 
+class _Json(logging.Formatter):
+    """One object a line, with the keys that Kubernetes components write."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {"ts": round(record.created * 1000, 3), "level": record.levelname.lower(), "msg": record.getMessage()}
+        return json.dumps(line)
+
+
 def _log(config: ProxyConfig) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    as_json = config.logging.format == "json"
+    handler.setFormatter(_Json() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level = logging.DEBUG if config.logging.verbosity >= 4 else logging.INFO
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def _write(target: str, config: ProxyConfig) -> None:

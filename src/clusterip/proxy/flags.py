@@ -26,9 +26,9 @@ class Flag:
 FLAGS: tuple[Flag, ...] = (
     Flag("feature-gates", "feature_gates", "gates", "gates to switch, as Name=true,Name=false"),
     Flag("kubeconfig", "client_connection.kubeconfig", "text", "where the API server is and who we are to it"),
-    Flag("kube-api-content-type", "client_connection.content_type", "text", "preferred content type of requests"),
-    Flag("kube-api-burst", "client_connection.burst", "int", "requests that may be sent at once"),
-    Flag("kube-api-qps", "client_connection.qps", "float", "requests a second"),
+    Flag("kube-api-content-type", "client_connection.content_type", "text", "accepted, without effect: we speak JSON"),
+    Flag("kube-api-burst", "client_connection.burst", "int", "accepted, without effect: three watches ask little"),
+    Flag("kube-api-qps", "client_connection.qps", "float", "accepted, without effect, as the burst"),
     Flag("hostname-override", "hostname_override", "text", "name of our Node, if not the host's", with_file=True),
     Flag("bind-address", "bind_address", "text", "the node's own address; decides the first family"),
     Flag("healthz-bind-address", "healthz_bind_address", "text", 'where to serve health; "" to switch off'),

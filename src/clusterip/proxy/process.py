@@ -55,12 +55,14 @@ async def run(config: ProxyConfig, options: Options) -> None:
     if options.init_only:
         return
     tune_gc()
-    task = asyncio.ensure_future(_work(config, options))
+    ourselves = asyncio.current_task()
+    assert ourselves is not None, "a coroutine runs in a task"
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, ourselves.cancel)
     try:
-        await task
+        await _work(config, options)
     except asyncio.CancelledError:
+        ourselves.uncancel()
         log.info("proxy.process.ended")
     except BaseExceptionGroup as group:
         raise _first(group) from None
