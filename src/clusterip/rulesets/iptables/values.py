@@ -4,7 +4,7 @@ A match or target that is not modelled is kept as its words (`OtherMatch`, `Othe
 rules can say so instead of passing over it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -274,7 +274,7 @@ class Chain(Struct, frozen=True):
 
 class Table(Struct, frozen=True):
     name: str
-    chains: dict[str, Chain]  # by name, in the order of the text; never changed
+    chains: Mapping[str, Chain]  # by name, in the order of the text; never changed
 
     def rules(self, chain: str) -> tuple[Rule, ...]:
         """() if there is no such chain."""
@@ -283,7 +283,7 @@ class Table(Struct, frozen=True):
 
 
 class Ruleset(Struct, frozen=True):
-    tables: dict[str, Table]  # by name, in the order of the text; never changed
+    tables: Mapping[str, Table]  # by name, in the order of the text; never changed
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self.tables.values())
