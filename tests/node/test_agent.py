@@ -118,6 +118,20 @@ async def test_an_image_that_nobody_maps_waits_and_says_what_to_do(here: Tenant)
     await here.gone("lost")
 
 
+async def test_another_image_makes_another_program_of_the_same_pod(here: Tenant) -> None:
+    await here.create("typo", {"name": "c", "image": "clusterip/ecko"})
+    await here.until("typo", lambda pod: container(pod).state.waiting is not None)
+    mended = {"spec": {"containers": [{"name": "c", "image": "clusterip/client"}]}}
+    await here.api.patch(PODS, here.namespace, "typo", mended, kind=PatchKind.STRATEGIC)
+    first = await here.ready("typo")
+    assert container(first).restart_count == 0
+    echoing = {"spec": {"containers": [{"name": "c", "image": "clusterip/echo"}]}}
+    await here.api.patch(PODS, here.namespace, "typo", echoing, kind=PatchKind.STRATEGIC)
+    second = await here.until("typo", lambda pod: container(pod).restart_count == 1 and is_ready(pod))
+    assert (container(second).image, second.status.pod_ip) == ("clusterip/echo", first.status.pod_ip)
+    await eventually(lambda: answers(here.node.space, second.status.pod_ip))
+
+
 @pytest.mark.parametrize(("code", "phase", "reason"), [(0, "Succeeded", "Completed"), (3, "Failed", "Error")])
 async def test_a_pod_that_is_not_restarted_ends_as_its_container_did(
     here: Tenant, code: int, phase: str, reason: str

@@ -62,7 +62,9 @@ class ContainerLife:
         self.started = asyncio.Event()  # it has run, and has passed its startup probe if it has one
         self._around = around
         self._init = init
-        self._stopping = asyncio.Event()
+        self._stopping = False
+        self._respecified = False  # it runs, or ran last, by a specification that is not the present one
+        self._nudge = asyncio.Event()  # one of the two has changed
         self._limit: asyncio.Timeout | None = None  # of the wait for the end that is under way
         self._deadline = math.inf  # of the event loop's clock
 
@@ -77,14 +79,23 @@ class ContainerLife:
             if not self._again(code):
                 return code
             failures = 1 if time.monotonic() - began >= status.STEADY else failures + 1
-            await self._back_off(failures)
-            if self._stopping.is_set():
+            if not self._respecified:
+                await self._back_off(failures)
+            if self._stopping:
                 return code
 
     async def end(self, seconds: float) -> None:
         """No more starts; what runs is told to end, and killed if it has not after `seconds`."""
-        self._stopping.set()
+        self._stopping = True
+        self._nudge.set()
         await self._kill(seconds)
+
+    def specified(self, container: Container) -> None:
+        """It is to be `container` now. Only the image can change; the one that runs is ended, whatever the policy."""
+        if container.image != self.container.image:
+            self.container = container
+            self._respecified = True
+            self._nudge.set()
 
     def hurry(self, seconds: float) -> None:
         """An `end` under way is to take no longer than this from now."""
@@ -95,7 +106,8 @@ class ContainerLife:
 
     def _again(self, code: int) -> bool:
         policy = self._around.pod().spec.restart_policy
-        return not self._stopping.is_set() and status.restarts(policy, self.container, self._init, code)
+        wanted = self._respecified or status.restarts(policy, self.container, self._init, code)
+        return wanted and not self._stopping
 
     async def _back_off(self, failures: int) -> None:
         settings = self._around.tools.settings
@@ -107,12 +119,19 @@ class ContainerLife:
             f"back-off {pause:g}s restarting failed container={self.container.name} "
             f"pod={meta.name}_{meta.namespace}({meta.uid})"
         )
-        end = self.status.state.terminated
-        self._set(state=status.waiting("CrashLoopBackOff", message), last_state=ContainerState(terminated=end))
+        self._waits("CrashLoopBackOff", message)
         self._say("BackOff", f"Back-off restarting failed container {self.container.name}", warning=True)
+        await self._pause(pause)
+
+    def _waits(self, reason: str, message: str) -> None:
+        ended = self.status.state.terminated or self.status.last_state.terminated
+        self._set(state=status.waiting(reason, message), last_state=ContainerState(terminated=ended))
+
+    async def _pause(self, seconds: float | None) -> None:
+        """So long, or for ever; or until it is to end, or to be another program."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await self._stopping.wait()
+            async with asyncio.timeout(seconds):
+                await self._nudge.wait()
 
     async def _once(self) -> int:
         """From one start to the end that follows; the exit status."""
@@ -142,21 +161,22 @@ class ContainerLife:
         return bool(state.terminated or state.running or self.status.last_state.terminated)
 
     async def _configured(self) -> Program | None:
-        """What to run, once it is known; None if it is to stop before."""
-        found = images.resolve(self._around.tools.settings.images, self.container)
-        if isinstance(found, NotMapped):
-            self._set(state=status.waiting("ErrImageNotMapped", found.message))
-            self._say("Failed", f"Error: ErrImageNotMapped: {found.message}", warning=True)
-            await self._stopping.wait()
-        while not self._stopping.is_set() and isinstance(found, Runnable):
+        """What to run, once it is known; None if it is to end before."""
+        while not self._stopping:
+            self._nudge.clear()
+            self._respecified = False
+            found = images.resolve(self._around.tools.settings.images, self.container)
+            if isinstance(found, NotMapped):
+                self._waits("ErrImageNotMapped", found.message)
+                self._say("Failed", f"Error: ErrImageNotMapped: {found.message}", warning=True)
+                await self._pause(None)
+                continue
             try:
                 return self._program(await self._around.context(), found)
             except ConfigError as error:
-                self._set(state=status.waiting("CreateContainerConfigError", error.message))
+                self._waits("CreateContainerConfigError", error.message)
                 self._say("Failed", f"Error: {error.message}", warning=True)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_AGAIN):
-                    await self._stopping.wait()
+                await self._pause(LOOK_AGAIN)
         return None
 
     def _program(self, context: environment.Context, found: Runnable) -> Program:
@@ -181,12 +201,20 @@ class ContainerLife:
                 tasks.create_task(logs.collect(out, log_file, b"stdout"))
                 tasks.create_task(logs.collect(err, log_file, b"stderr"))
                 watching = tasks.create_task(self._watch(process))
+                replacing = tasks.create_task(self._end_when_respecified())
                 end = await process.ended()
                 watching.cancel()
+                replacing.cancel()
         finally:
             process.signal(signal.SIGKILL)
             self.process = None
         return end
+
+    async def _end_when_respecified(self) -> None:
+        await self._nudge.wait()
+        if not self._stopping:
+            self._say("Killing", f"Container {self.container.name} definition changed, will be restarted")
+            await self._kill(self._grace())
 
     async def _watch(self, process: Process) -> None:
         """The hook, then the probes; cancelled when the container ends."""

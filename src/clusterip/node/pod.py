@@ -51,6 +51,9 @@ class PodLife:
     def heard(self, pod: Pod) -> None:
         """The API has a new version of it."""
         self._publisher.heard(pod)
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            if container.name in self.containers:
+                self.containers[container.name].specified(container)
         if pod.metadata.deletion_timestamp:
             seconds = pod.metadata.deletion_grace_period_seconds
             self._end_within(float(30 if seconds is None else seconds))
