@@ -1,7 +1,7 @@
 """Loads and deltas lead to the program, by a road on which no packet meets a gap."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import pytest
@@ -32,6 +32,14 @@ SHARED = {names.SERVICES, names.EXTERNAL_SERVICES, names.NODE_PORTS, names.PROXY
 variants = st.sampled_from(Variant)
 
 Pieces = Mapping[EntryKey, Piece]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_blocks() -> Iterator[None]:
+    """Tables of a few entries must take several blocks, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta, "BLOCK_PIECES", 2)
+        yield
 
 
 def compiled(table: Mapping[EntryKey, Entry], config: Config) -> Pieces:
@@ -88,15 +96,17 @@ def test_a_load_gives_the_program_from_whatever_was_there(
     assert second.change == second.written == counted(ruleset)
 
 
-@given(st.lists(tables(V4), min_size=2, max_size=4), configs(V4))
-def test_deltas_lead_from_table_to_table(history: list[Mapping[EntryKey, Entry]], config: Config) -> None:
+@given(st.lists(tables(V4), min_size=2, max_size=4), configs(V4), variants)
+def test_deltas_lead_from_table_to_table(
+    history: list[Mapping[EntryKey, Entry]], config: Config, variant: Variant
+) -> None:
     config = replace(config, large_cluster=False)
     have = compiled(history[0], config)
     loaded = delta.load(have.values(), Installed(), config, Variant.NFT)
     ruleset, total = restore(empty(), loaded.text), loaded.change
     for table in history[1:]:
         want = compiled(table, config)
-        part = delta.delta(changes(have, want), config)
+        part = delta.delta(changes(have, want), config, variant=variant)
         ruleset, total, have = restore(ruleset, part.text), total + part.change, want
         assert seen(ruleset) == wanted(want, config)
         assert total == counted(ruleset)
@@ -218,9 +228,9 @@ def test_rules_are_counted_as_kube_proxy_counts_them(
 
 
 def test_the_nft_variant_gets_blocks_and_the_jumps_last() -> None:
-    text = delta.load(services(250, 1).values(), Installed(), CONFIG, Variant.NFT).text
+    text = delta.load(services(5, 1).values(), Installed(), CONFIG, Variant.NFT).text
     nat = [block for block in blocks(text) if block.startswith("*nat")]
-    assert [block.count(":KUBE-SVC-") for block in nat] == [0, 100, 100, 50, 0]
+    assert [block.count(":KUBE-SVC-") for block in nat] == [0, 2, 2, 1, 0]
     assert [":KUBE-SERVICES" in block for block in nat] == [False, False, False, False, True]
     targets = re.findall(r"^-A KUBE-SERVICES .*-j (KUBE-SVC-\S+)$", nat[-1], re.MULTILINE)
     assert len(targets) == 250
@@ -278,3 +288,14 @@ def test_a_saved_program_is_seen_in_full() -> None:
     assert delta.load(services(2, 2).values(), found, CONFIG, Variant.NFT).text.count("\n-I ") == 0
     assert found.chains == {(t, c) for t, c in wanted(services(2, 2), CONFIG) if c.startswith("KUBE-")}
     assert parse(ruleset_text(ruleset)) == ruleset
+
+
+@pytest.mark.parametrize(("variant", "blocks_of_nat"), [(Variant.NFT, 3), (Variant.LEGACY, 1)])
+def test_many_changes_take_one_block_each_two_in_the_nft_variant_only(variant: Variant, blocks_of_nat: int) -> None:
+    backends = (Backend("10.244.1.2", 80),)
+    new = [
+        Entry(PortName("ns", f"s{i}", ""), "IPv4", "TCP", 80, f"10.96.0.{i}", cluster=backends, has_backends=True)
+        for i in range(5)
+    ]
+    text = delta.delta([Change(None, compile_entry(e, CONFIG)) for e in new], CONFIG, variant=variant).text
+    assert text.count("*nat\n") == blocks_of_nat

@@ -179,7 +179,7 @@ class Proxier:
             key: Change(self._pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
             for key, c in taken.items()
         }
-        change = delta.delta(pieces.values(), self._config, self._stale)
+        change = delta.delta(pieces.values(), self._config, self._stale, self.rules.variant)
         await self.rules.apply(change)
         for key, piece in pieces.items():
             after = taken[key].after

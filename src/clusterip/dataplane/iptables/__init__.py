@@ -8,7 +8,7 @@ How the edge uses the pure parts (one family, one node; `pieces` is what the ker
     full = delta.load(pieces.values(), installed, config, Variant.NFT)
         `installed` says which KUBE-* chains and which jumps are there: `delta.installed(<text of iptables-save>)`.
         At start, after a failure, when the canary is gone. `full.change` is the number of rules afterwards.
-    part = delta.delta(changes, config, stale)                # Change[Piece] for each changed key
+    part = delta.delta(changes, config, stale, variant)       # Change[Piece] for each changed key
         `part.change` is added to the number of rules; `part.stale` is what the next call gets as `stale`.
     feed `.text` (if not "") to `iptables-restore -w 5 --noflush --counters`: all blocks in one run. Only when that
     succeeded do `pieces`, counts and `stale` move on. A failed delta is followed by a load.

@@ -15,6 +15,7 @@ nobody jumps to, or what was there before.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from clusterip.dataplane.iptables import names
 from clusterip.dataplane.iptables.compile import Line, OwnChain, Piece
@@ -107,42 +108,66 @@ def load(pieces: Iterable[Piece], installed: Installed, config: Config, variant:
     return Delta(text, written=total, change=total)
 
 
-def delta(changes: Iterable[Change[Piece]], config: Config, stale: frozenset[str] = frozenset()) -> Delta:
+def delta(
+    changes: Iterable[Change[Piece]],
+    config: Config,
+    stale: frozenset[str] = frozenset(),
+    variant: Variant = Variant.NFT,
+) -> Delta:
     """Only what `changes` need. `stale` is what earlier deltas left standing.
+
+    The nft variant gets a block for every hundred changes, each with all that belongs to them; the legacy one writes
+    the whole table at every COMMIT, so it gets one.
 
     A large cluster defers the removal of stale chains: the caller passes `Delta.stale` on, and calls `sweep` now
     and then.
     """
     pairs = [(c.before, c.after) for c in changes if c.before != c.after]
-    write: list[OwnChain] = []
-    unused: set[str] = set(stale)
-    for before, after in pairs:
-        had = {c.name: c for c in before.chains} if before else {}
-        has = {c.name: c for c in after.chains} if after else {}
-        write += [c for name, c in has.items() if had.get(name) != c]
-        unused = (unused | had.keys()) - has.keys()
-    nat_out, nat_in = _moves(pairs, "nat")
+    size = BLOCK_PIECES if variant is Variant.NFT else max(1, len(pairs))
+    parts = [pairs[i : i + size] for i in range(0, len(pairs), size)]
+    used = {c.name for _, after in pairs if after for c in after.chains}
+    unused = (stale | {c.name for before, _ in pairs if before for c in before.chains}) - used
+    drop = frozenset() if config.large_cluster else unused
     filter_out, filter_in = _moves(pairs, "filter")
-    drop = [] if config.large_cluster else sorted(unused)
-    nat = [
-        *(f":{c.name} - [0:0]\n" for c in write),
-        *(f":{name} - [0:0]\n" for name in drop),
-        *(c.rules for c in write),
-        *(f"-I {line.chain} {line.spec}\n" for line in reversed(nat_in)),
-        *(f"-D {line.chain} {line.spec}\n" for line in nat_out),
-        *_delete(drop),
-    ]
     text = (
         _block("filter", [f"-I {line.chain} {line.spec}\n" for line in reversed(filter_in)])
-        + _block("nat", nat)
+        + "".join(_block("nat", _nat_lines(part, drop)) for part in parts)
+        + remove_chains(drop & stale)
         + _block("filter", [f"-D {line.chain} {line.spec}\n" for line in filter_out])
     )
+    written = sum(c.rules.count("\n") for c in _changed_chains(pairs)) + len(_moves(pairs, "nat")[1])
     return Delta(
         text,
-        written=Counts(sum(c.rules.count("\n") for c in write) + len(nat_in), len(filter_in)),
+        written=Counts(written, len(filter_in)),
         change=sum((count(after) - count(before) for before, after in pairs), NONE),
-        stale=frozenset(unused) - frozenset(drop),
+        stale=unused - drop,
     )
+
+
+_Pairs: TypeAlias = Sequence[tuple[Piece | None, Piece | None]]
+
+
+def _nat_lines(pairs: _Pairs, drop: frozenset[str]) -> list[str]:
+    """One transaction: chains are written before they are referred to, and go when nothing refers to them."""
+    write = _changed_chains(pairs)
+    gone = sorted(drop & {c.name for before, _ in pairs if before for c in before.chains})
+    out, come = _moves(pairs, "nat")
+    return [
+        *(f":{c.name} - [0:0]\n" for c in write),
+        *(f":{name} - [0:0]\n" for name in gone),
+        *(c.rules for c in write),
+        *(f"-I {line.chain} {line.spec}\n" for line in reversed(come)),
+        *(f"-D {line.chain} {line.spec}\n" for line in out),
+        *_delete(gone),
+    ]
+
+
+def _changed_chains(pairs: _Pairs) -> list[OwnChain]:
+    changed = []
+    for before, after in pairs:
+        had = {c.name: c for c in before.chains} if before else {}
+        changed += [c for c in (after.chains if after else ()) if had.get(c.name) != c]
+    return changed
 
 
 def sweep(stale: Iterable[str]) -> Delta:

@@ -28,7 +28,7 @@ class IPTables:
         return deltas.load(pieces, seen, self.config, self.variant)
 
     def delta(self, changes: Iterable[Change[Piece]]) -> Delta:
-        return deltas.delta(changes, self.config)
+        return deltas.delta(changes, self.config, variant=self.variant)
 
     def outcomes(self, pieces: Collection[Piece], packet: Packet) -> Outcomes:
         return outcomes(pieces, self.config, packet, self.host)
