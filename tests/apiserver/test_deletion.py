@@ -1,8 +1,16 @@
 """From a deletion to the end: grace, finalizers, preconditions, namespaces."""
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
 
+import pytest
 from tests.apiserver.serving import CONFIG_MAPS, PODS, Api, config_map, pod
+
+from clusterip.apiserver.requests import Target
+from clusterip.model.resources import CONFIG_MAPS as CONFIG_MAPS_KIND
+from clusterip.model.status import ApiError
+from clusterip.store.base import Check, Delete, Put, Store
 
 
 def options(**said: Any) -> dict[str, Any]:
@@ -96,6 +104,32 @@ async def test_a_namespace_is_terminating_until_it_is_finalized(api: Api) -> Non
     assert (await api.ok("GET", f"{path}/configmaps"))["items"] == []
     await api.ok("PUT", f"{path}/finalize", {**ending, "spec": {"finalizers": []}, "metadata": {"name": "test"}})
     assert (await api("GET", path)).code == 404
+
+
+class Interfering:
+    """A store on which somebody deletes namespace `test` just before the first commit that asks for a ConfigMap."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._store = api.parts.registry.store
+        self._done = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, checks: Sequence[Check], writes: Sequence[Put | Delete]) -> int:
+        if not self._done and any(write.key.startswith("/configmaps/") for write in writes):
+            self._done = True
+            await self._api.ok("DELETE", "/api/v1/namespaces/test")
+        return await self._store.commit(checks, writes)
+
+
+async def test_nothing_slips_into_a_namespace_while_it_begins_to_go(api: Api) -> None:
+    await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "test"}})
+    registry = replace(api.parts.registry, store=cast(Store, Interfering(api)))
+    with pytest.raises(ApiError, match="is being terminated"):
+        await registry.create(Target(CONFIG_MAPS_KIND, "test"), config_map("a"))
+    assert (await api.ok("GET", "/api/v1/namespaces/test/configmaps"))["items"] == []
 
 
 async def test_the_namespaces_of_the_cluster_itself_stay(api: Api) -> None:

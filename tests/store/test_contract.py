@@ -194,9 +194,11 @@ async def test_a_reader_too_slow_to_follow_is_refused(store: Store) -> None:
 
 async def test_a_watch_from_a_revision_to_come_waits_for_it(store: Store) -> None:
     async with asyncio.timeout(5), aclosing(store.watch("/a/", 2)) as watch:
+        waiting = asyncio.ensure_future(anext(watch))
+        await asyncio.sleep(0)
         for n in range(4):
             await put(store, f"/a/{n}")
-        seen: list[Event] = []
+        seen = list((await waiting)[1])
         while len(seen) < 2:
             seen.extend((await anext(watch))[1])
     assert [event.revision for event in seen] == [3, 4]
