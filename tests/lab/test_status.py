@@ -1,6 +1,9 @@
 """How full the ranges are, told from objects."""
 
+import pytest
+
 from clusterip.lab.plan import Plan
+from clusterip.lab.proxies import follows
 from clusterip.lab.status import BandUse, ComponentLine, NodeLine, Report, band_use, document
 from clusterip.model.objects import Service, ServicePort, ServiceSpec
 
@@ -26,3 +29,18 @@ def report(*, alive: bool = True, proxy_error: str = "") -> Report:
 def test_a_cluster_without_its_api_is_not_well() -> None:
     assert document(report())["well"] is False
     assert document(report())["api"] == {"error": "it does not answer"}
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"lastSync": "2026-01-01T00:00:00Z", "revision": "12", "pending": False}, True),
+        ({"lastSync": "2026-01-01T00:00:00Z", "revision": "11", "pending": False}, False),
+        ({"lastSync": "2026-01-01T00:00:00Z", "revision": "12", "pending": True}, False),
+        ({"lastSync": "", "revision": "12", "pending": False}, False),
+        ({"lastSync": "2026-01-01T00:00:00Z", "revision": ""}, False),
+        ({}, False),
+    ],
+)
+def test_a_proxy_follows_when_all_of_a_revision_is_in_its_kernel(told: dict[str, object], expected: bool) -> None:
+    assert follows(told, 12) is expected

@@ -1,9 +1,6 @@
 """How a cluster stands: its processes, what the API holds, and what each node's proxy last did."""
 
 import asyncio
-import json
-import os
-import socket
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -13,16 +10,16 @@ from clusterip.allocation.bands import Bands, address_bands, port_bands
 from clusterip.client.api import Api
 from clusterip.client.kubeconfig import load
 from clusterip.errors import ClusterIPError
-from clusterip.kernel import netns
-from clusterip.lab.plan import METRICS_PORT, Plan, node_ip
+from clusterip.lab.plan import Plan, node_ip
 from clusterip.lab.processes import alive
+from clusterip.lab.proxies import proxy_status
 from clusterip.lab.state import ComponentStatus, State
 from clusterip.lab.wait import is_ready
 from clusterip.model.objects import EndpointSlice, IPAddress, Node, Pod, Service
 from clusterip.model.resources import ENDPOINT_SLICES, IP_ADDRESSES, NODES, PODS, SERVICES
 from clusterip.model.status import Object
 
-TIMEOUT = 3.0  # seconds a proxy may take to answer
+TIMEOUT = 6.0  # seconds the API server may take for all that is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ class Report:
 async def report(plan: Plan, state: State) -> Report:
     supervision = state.supervision()
     recorded = supervision.components if supervision is not None else ()
-    proxies = asyncio.gather(*(_proxy_status(plan, node) for node in plan.node_names))
+    proxies = asyncio.gather(*(proxy_status(plan, node) for node in plan.node_names))
     api: ApiLine | None = None
     nodes: dict[str, Node] = {}
     pods: Counter[str] = Counter()
@@ -96,7 +93,7 @@ async def report(plan: Plan, state: State) -> Report:
     try:
         async with (
             Api(load(str(state.kubeconfig)), user_agent="clusterip-status") as client,
-            asyncio.timeout(TIMEOUT * 2),
+            asyncio.timeout(TIMEOUT),
         ):
             api = await _api(client, plan, load(str(state.kubeconfig)).server)
             nodes = {n.metadata.name: n for n in (await client.list(NODES, Node)).items}
@@ -162,44 +159,6 @@ def _uses(name: str, bands: Bands, held: list[int]) -> tuple[BandUse, BandUse]:
         BandUse(name, "static", static, bands.dynamic - bands.first - static),
         BandUse(name, "dynamic", dynamic, bands.last - bands.dynamic + 1 - dynamic),
     )
-
-
-async def _proxy_status(plan: Plan, node: str) -> tuple[Object, str]:
-    """What the proxy of `node` says of itself, or why it does not."""
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            return await _get_inside(plan.netns(node), METRICS_PORT, "/status"), ""
-    except TimeoutError:
-        return {}, "it does not answer"
-    except OSError as error:
-        return {}, os.strerror(error.errno) if error.errno else str(error)
-    except (ClusterIPError, ValueError) as error:
-        return {}, str(error)
-
-
-async def _get_inside(namespace: str, port: int, path: str) -> Object:
-    """GET from a server on a namespace's own loopback. The socket stays where it was opened."""
-    with netns.inside(namespace):
-        link = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    link.setblocking(False)
-    try:
-        await asyncio.get_running_loop().sock_connect(link, ("127.0.0.1", port))
-        reader, writer = await asyncio.open_connection(sock=link)
-    except BaseException:
-        link.close()
-        raise
-    try:
-        writer.write(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-    finally:
-        writer.close()
-    first = head.partition(b"\r\n")[0]
-    if b" 200 " not in first:
-        raise ValueError(f"it answers {first.decode(errors='replace')}")
-    document = json.loads(body)
-    if not isinstance(document, dict):
-        raise ValueError("it does not answer with an object")
-    return document
 
 
 def document(found: Report) -> Object:

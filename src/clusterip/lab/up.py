@@ -91,6 +91,7 @@ class Rise:
             Step(f"{self._plan.nodes} node{'s' * (self._plan.nodes > 1)}", self._nodes),
             Step("cluster DNS", self._dns),
             Step("client pod", self._client),
+            Step("Services on every node", self._proxies),
         )
         return (Step("API server", self._api), *(rest if wait else ()))
 
@@ -137,6 +138,11 @@ class Rise:
         async with Api(load(str(self._state.kubeconfig)), user_agent="clusterip-up") as api:
             pod = await self._waiter.pod(api, "default", deploy.CLIENT)
         return f"{pod.status.pod_ip} on {pod.spec.node_name}"
+
+    async def _proxies(self) -> str:
+        async with Api(load(str(self._state.kubeconfig)), user_agent="clusterip-up") as api:
+            await self._waiter.proxies(api, self._plan)
+        return ""
 
 
 def leave_supervisor(state: State) -> None:

@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from clusterip.client.api import Api
 from clusterip.errors import ClusterIPError, Unavailable
+from clusterip.lab.plan import Plan
+from clusterip.lab.proxies import follows, proxy_status
 from clusterip.lab.state import State
 from clusterip.model.objects import EndpointSlice, Namespace, Node, Pod
 from clusterip.model.resources import ENDPOINT_SLICES, NAMESPACES, NODES, PODS
@@ -58,6 +60,20 @@ class Waiter:
             )
 
         await self._until(f"Service {namespace}/{service}", look, "controllers")
+
+    async def proxies(self, api: Api, plan: Plan) -> None:
+        """Until the kernel of every node has what the API has of endpoints now."""
+        slices = (await api.list(ENDPOINT_SLICES, EndpointSlice)).items
+        revision = max((int(piece.metadata.resource_version) for piece in slices), default=0)
+
+        async def look() -> str | None:
+            told = zip(
+                plan.node_names, await asyncio.gather(*(proxy_status(plan, n) for n in plan.node_names)), strict=True
+            )
+            late = [f"{node}: {error or 'behind'}" for node, (said, error) in told if not follows(said, revision)]
+            return ", ".join(late) or None
+
+        await self._until("proxies", look, *(f"proxy of {name}" for name in plan.node_names))
 
     async def pod(self, api: Api, namespace: str, name: str) -> Pod:
         found: list[Pod] = []
