@@ -25,13 +25,14 @@ class Lab:
 
     def __init__(self) -> None:
         self.name = f"l{uuid.uuid4().hex[:6]}"
+        self.prefix: tuple[str, ...] = ()  # of every command line
 
     @property
     def state(self) -> State:
         return State(self.name, root() / self.name)
 
     def __call__(self, command: str, *args: str, code: int | None = 0) -> str:
-        argv = [sys.executable, "-m", "clusterip", command, "--name", self.name, *args]
+        argv = [*self.prefix, sys.executable, "-m", "clusterip", command, "--name", self.name, *args]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
         assert code is None or done.returncode == code, f"{argv}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
@@ -217,3 +218,22 @@ def test_records_of_headless_and_external_services_over_udp_and_tcp(lab: Lab) ->
     until(lambda: dig("out") == {"10.96.0.77"})
     subprocess.run([*kubectl, "delete", "pod", "member", "--now"], check=True, timeout=60)
     until(lambda: not dig("heads"))
+
+
+def test_with_host_access_the_host_reaches_a_service_and_nothing_of_it_stays(lab: Lab) -> None:
+    host = f"{lab.name}-host"  # a namespace that plays the machine's own
+    netns.create(host)
+    try:
+        subprocess.run(["ip", "-n", host, "link", "set", "lo", "up"], check=True)
+        lab.prefix = ("nsenter", f"--net=/run/netns/{host}", "--")
+        lab("up", "--nodes", "2", "--host-access")
+        argv = [*lab.prefix, "dig", "+short", "+time=2", "@10.96.0.10", "kubernetes.default.svc.cluster.local"]
+        assert subprocess.run(argv, capture_output=True, check=True, timeout=60).stdout == b"10.96.0.1\n"
+        assert f"link {lab.name}-h" in lab("down")
+        for what in (("-o", "link"), ("-4", "route", "show", "table", "main")):
+            shown = subprocess.run([*lab.prefix, "ip", *what], capture_output=True, text=True, check=True).stdout
+            assert [line for line in shown.splitlines() if ": lo:" not in line] == []
+    finally:
+        lab("down")
+        netns.delete(host)
+        lab.prefix = ()
