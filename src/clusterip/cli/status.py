@@ -20,6 +20,7 @@ last did. Drift is what others have changed in a node's rules.
 
 Exit status: 0 all is well; 1 something is not.
 """
+WIDTH = 90  # columns that the widest table needs
 
 
 @click.command(help=HELP)
@@ -41,7 +42,8 @@ def command(name: str, output: str) -> None:
 def _print(report: "Report") -> None:
     from rich.console import Console
 
-    to = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    to = Console(highlight=False)
+    to.width = max(to.width, WIDTH) if sys.stdout.isatty() else 200  # a cell that is cut tells nothing
     to.print(f"cluster {report.name}: {'[green]well[/]' if report.well else '[red]not well[/]'}")
     if not report.supervisor:
         to.print("[red]its supervisor is dead:[/] nothing starts again what ends. Next: clusterip up")
@@ -129,7 +131,7 @@ def _ago(seconds: float) -> str:
 def _print_table(to: "Console", columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, no_wrap=True)
     for row in rows:
