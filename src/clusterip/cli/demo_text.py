@@ -32,7 +32,7 @@ MARK = "bold yellow"
 BAR = 30  # columns of the longest bar
 
 
-@dataclass(slots=True)
+@dataclass(slots=True)  # not frozen: it grows as claims come
 class Tally:
     """The claims of one title."""
 

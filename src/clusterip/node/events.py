@@ -23,7 +23,7 @@ WAITING = 1000  # events that may wait to be written; more are dropped, they are
 Key: TypeAlias = tuple[str, str, str, str]  # uid, part of the pod, reason, message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True)  # not frozen: it is counted up in place
 class Told:
     name: str
     count: int

@@ -58,7 +58,7 @@ class Tools:
         (self.directory / name).write_text(text)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True)  # not frozen: steps leave here what later ones build on
 class Stage:
     """`address`, `chain` and `stale` are what earlier steps found and later ones build on."""
 
