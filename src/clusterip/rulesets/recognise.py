@@ -12,6 +12,7 @@ from msgspec import Struct
 from clusterip.rulesets import conntrack, host, ipset, ipvs, klog, manifests
 from clusterip.rulesets.evidence import Origin, Places, Problem, Problems, Reading
 from clusterip.rulesets.iptables import saved
+from clusterip.rulesets.nft import parse as nft_parse
 from clusterip.rulesets.nft import values as nft
 from clusterip.rulesets.sections import Kind, Section, decoded, overlong, sections
 
@@ -72,6 +73,7 @@ _Reader: TypeAlias = Callable[[str, Origin], Reading[Values]]
 
 _READERS: Mapping[Kind, _Reader] = {
     Kind.IPTABLES_SAVE: saved.read,
+    Kind.NFT: nft_parse.read,
     Kind.IPVS: ipvs.read,
     Kind.IPVS_CONNECTIONS: ipvs.read_connections,
     Kind.IPSET: ipset.read,

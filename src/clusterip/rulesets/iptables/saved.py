@@ -5,7 +5,6 @@
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from msgspec import Struct
 from clusterip.rulesets.evidence import INPUT, Origin, Places, Problems, Reading
 from clusterip.rulesets.iptables import values as v
 from clusterip.rulesets.iptables.parse import BUILT_IN, BadRuleset, parse_rule, read_chain, read_counters, words
+from clusterip.rulesets.lazy import Lazy
 
 Family = Literal["ip", "ip6", ""]  # "": the text does not say
 Variant = Literal["nft", "legacy", ""]  # "": the text does not say
@@ -28,33 +28,14 @@ class Saved(Struct, frozen=True):
     told_by: Literal["save", "rules", "listing"] = "save"  # iptables-save, iptables -S, iptables -L
 
 
-class LazyChains(Mapping[str, v.Chain]):
-    """Chains whose rules are read when first asked for. Equal to a dict of the same chains."""
+def _lazy(table: "_Open") -> Lazy[v.Chain]:
+    """Its chains; the rules of each are read when it is first asked for."""
 
-    def __init__(self, heads: Mapping[str, v.Chain], specs: Mapping[str, list[str]]) -> None:
-        self._heads = heads
-        self._specs = specs  # what follows "-A", counters before it
-        self._read: dict[str, v.Chain] = {}
+    def made(name: str) -> v.Chain:
+        head = table.heads[name]
+        return v.Chain(name, tuple(map(tolerant_rule, table.specs[name])), head.policy, head.counters)
 
-    def __getitem__(self, name: str) -> v.Chain:
-        found = self._read.get(name)
-        if found is None:
-            head = self._heads[name]
-            rules = tuple(map(tolerant_rule, self._specs.get(name, ())))
-            found = self._read[name] = v.Chain(name, rules, head.policy, head.counters)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._heads)
-
-    def __len__(self) -> int:
-        return len(self._heads)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._heads
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} chains>"
+    return Lazy(table.heads, made)
 
 
 def tolerant_rule(line: str) -> v.Rule:
@@ -95,7 +76,7 @@ def read(text: str, origin: Origin = INPUT) -> Reading[Saved]:
         )
     elif not family:
         family = "ip6" if six else "ip" if four else ""
-    tables = {name: v.Table(name, LazyChains(t.heads, t.specs)) for name, t in reader.tables.items()}
+    tables = {name: v.Table(name, _lazy(t)) for name, t in reader.tables.items()}
     lines = {(name, chain): at for name, t in reader.tables.items() for chain, at in t.lines.items()}
     saved = Saved(v.Ruleset(tables), family, variant, version)
     return Reading(saved, sum(map(len, lines.values())), reader.problems.all(), Places(origin.file, lines))

@@ -66,7 +66,7 @@ class Element(Struct, frozen=True, gc=False):
     comment: str = ""
     timeout: str = ""  # "3h"; "": that of the set
     expires: str = ""  # "2h59m58s784ms"
-    counters: "Counters | None" = None
+    counters: tuple["Statement", ...] = ()  # what the kernel keeps for it: Counter, Limit
 
 
 class Elements(Struct, frozen=True, gc=False):
@@ -303,11 +303,6 @@ Statement: TypeAlias = (
 )
 
 # --- rules, chains, sets, tables ------------------------------------------------------------------------------------
-
-
-class Counters(NamedTuple):
-    packets: int
-    bytes: int
 
 
 class Rule(Struct, frozen=True, gc=False):
