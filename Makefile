@@ -14,6 +14,7 @@ setup: ## install what is missing: Debian packages, .venv, kubectl
 
 demo: setup ## bring up three nodes and walk the road of a packet, with real packets
 	@$(ROOT) clusterip demo
+	@echo; echo 'The commands are in .venv/bin:  export PATH=$$PWD/.venv/bin:$$PATH'
 
 check: setup ## the fast loop: format, lint, types, imports, pure tests
 	ruff format --check src tests benchmarks scripts
