@@ -93,6 +93,18 @@ async def test_patches_that_race_all_arrive(api: Api) -> None:
     assert (await api.ok("GET", f"{CONFIG_MAPS}/a"))["data"] == {f"k{n}": str(n) for n in range(40)}
 
 
+async def test_of_updates_that_race_under_one_version_one_wins(api: Api) -> None:
+    first = await api.ok("POST", CONFIG_MAPS, config_map("a"))
+    bodies = [{**first, "data": {"n": str(n)}} for n in range(10)]
+    codes = [reply.code for reply in await asyncio.gather(*(api("PUT", f"{CONFIG_MAPS}/a", body) for body in bodies))]
+    assert sorted(codes) == [200] + [409] * 9
+
+
+async def test_unconditional_updates_that_race_all_succeed(api: Api) -> None:
+    await api.ok("POST", CONFIG_MAPS, config_map("a"))
+    await asyncio.gather(*(api.ok("PUT", f"{CONFIG_MAPS}/a", config_map("a", n=str(n))) for n in range(10)))
+
+
 async def test_a_patch_that_names_a_stale_version_is_a_conflict(api: Api) -> None:
     first = await api.ok("POST", CONFIG_MAPS, config_map("a"))
     await api.merge(f"{CONFIG_MAPS}/a", {"data": {"x": "1"}})

@@ -187,6 +187,17 @@ async def test_an_external_name_has_no_address_and_gets_one_on_the_way_back(api:
     assert await held(api) == {address(back)}
 
 
+async def test_a_last_update_that_lets_go_gives_back_what_was_held(api: Api) -> None:
+    obj = service("a", type="NodePort", ports=[{"port": 80, "nodePort": 30080}])
+    obj["metadata"]["finalizers"] = ["example.com/one"]
+    await api.ok("POST", SERVICES, obj)
+    await api.ok("DELETE", f"{SERVICES}/a")
+    ports = [{"port": 80, "nodePort": 30081}]
+    await api.ok("PUT", f"{SERVICES}/a", service("a", type="NodePort", ports=ports))
+    assert (await api("GET", f"{SERVICES}/a")).code == 404
+    assert await held(api) == set()
+
+
 async def test_dry_run_reserves_nothing(api: Api) -> None:
     made = await api.ok("POST", f"{SERVICES}?dryRun=All", service("a", type="NodePort"))
     assert address(made).startswith("10.96.")

@@ -49,7 +49,7 @@ class Bootstrap:
             return
         has = current["spec"]["cidrs"]
         if len(has) == 1 and len(wanted) == 2 and has[0] == wanted[0]:  # the cluster has become dual-stack
-            await self.registry.update(target, lambda old: {**old, "spec": {"cidrs": wanted}}, retry=True)
+            await self.registry.update(target, lambda old: {**old, "spec": {"cidrs": wanted}})
         elif has != wanted:
             message = f"default ServiceCIDR {has} does not match the flag's {wanted}"
             await warn(self.registry, current, "KubernetesDefaultServiceCIDRInconsistent", message)
@@ -109,7 +109,7 @@ class Bootstrap:
             part = {field: wanted[field] for field in fields}
             return {**old, within: {**old[within], **part}} if within else {**old, **part}
 
-        await self.registry.update(target, corrected, retry=True)
+        await self.registry.update(target, corrected)
 
 
 def _object(resource: Resource, name: str, namespace: str = "") -> Object:

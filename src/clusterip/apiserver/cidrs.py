@@ -56,7 +56,7 @@ async def step(registry: Registry) -> None:
                 await _settle(registry, obj)
             elif _covered(obj, known) or not await _needed(registry, obj, known):
                 if _age(obj, registry.now()) >= LINGER:
-                    await registry.update(Target(SERVICE_CIDRS, "", name), _without_finalizer, retry=True)
+                    await registry.update(Target(SERVICE_CIDRS, "", name), _without_finalizer)
             else:
                 await set_ready(registry, name, _BLOCKED, ready=False, reason="Terminating")
 
@@ -64,7 +64,7 @@ async def step(registry: Registry) -> None:
 async def _settle(registry: Registry, obj: Object) -> None:
     name = obj["metadata"]["name"]
     if FINALIZER not in (obj["metadata"].get("finalizers") or ()):
-        await registry.update(Target(SERVICE_CIDRS, "", name), _with_finalizer, retry=True)
+        await registry.update(Target(SERVICE_CIDRS, "", name), _with_finalizer)
     conditions = (obj.get("status") or {}).get("conditions") or ()
     if not any(one.get("type") == "Ready" for one in conditions):
         await set_ready(registry, name, _READY_DEFAULT if name == DEFAULT else _READY)
@@ -137,4 +137,4 @@ async def set_ready(registry: Registry, name: str, message: str, *, ready: bool 
         since = registry.stamp().time() if changed else before.get("lastTransitionTime")
         return {**old, "status": {**status, "conditions": [*others, {**condition, "lastTransitionTime": since}]}}
 
-    await registry.update(Target(SERVICE_CIDRS, "", name, "status"), conditioned, retry=True)
+    await registry.update(Target(SERVICE_CIDRS, "", name, "status"), conditioned)

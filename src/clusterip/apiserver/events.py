@@ -18,7 +18,7 @@ async def warn(registry: Registry, about: Object, reason: str, message: str) -> 
         return {**old, "message": message, "count": old.get("count", 1) + 1, "lastTimestamp": now}
 
     if await registry.store.get(target.key):
-        await registry.update(target, again, retry=True)
+        await registry.update(target, again)
         return
     involved = {
         "kind": about["kind"],

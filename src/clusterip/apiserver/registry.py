@@ -151,12 +151,9 @@ class Registry:
             raise refusals.forbidden(target.resource, new_name, why)
         return (Check(item.key, item.revision),)
 
-    async def update(
-        self, target: Target, edit: Callable[[Object], Object], *, dry_run: bool = False, retry: bool = False
-    ) -> Written:
-        """`edit` gives the new document for the one there is (its own copy). With `retry` it is asked again when
-        somebody was faster, as a patch may be; otherwise that is a Conflict for the caller. A resourceVersion in the
-        new document is a condition."""
+    async def update(self, target: Target, edit: Callable[[Object], Object], *, dry_run: bool = False) -> Written:
+        """`edit` gives the new document for the one there is (its own copy), and is asked again when somebody was
+        faster. A resourceVersion in the new document is a condition: then that is a Conflict."""
         for _ in range(_ATTEMPTS):
             item = await self.get(target)
             old = documents.decode(item)
@@ -172,8 +169,7 @@ class Registry:
                     return Written(await self._remove(target, item, claim.obj), warnings)
                 return Written(await self._commit(target, item, claim, (), dry_run=dry_run), warnings)
             except Conflict as conflict:
-                if not self.services.learn(conflict) and not retry:
-                    raise refusals.modified(target.resource, target.name) from conflict
+                self.services.learn(conflict)
         raise refusals.modified(target.resource, target.name)
 
     def _change(self, target: Target, old: Object, new: Object) -> Claim:
@@ -234,7 +230,8 @@ class Registry:
 
     async def _remove(self, target: Target, item: Item, last: Object) -> Item:
         """Raises Conflict. Gives the object as it was last, under the revision that it went with."""
-        claim = self.services.give_up(last) if target.resource is SERVICES else Claim(last)
+        stored = documents.decode(item)  # what it holds is what was stored, whatever the last write wanted
+        claim = self.services.give_up(stored) if target.resource is SERVICES else Claim(last)
         revision = await self.store.commit(
             (Check(target.key, item.revision), *claim.checks), (Delete(target.key), *claim.writes)
         )
@@ -278,7 +275,7 @@ class Registry:
             pod["status"] = {**pod.get("status", {}), "conditions": [*others, scheduled]}
             return pod
 
-        await self.update(Target(PODS, target.namespace, target.name, "binding"), edit, retry=True)
+        await self.update(Target(PODS, target.namespace, target.name, "binding"), edit)
 
 
 def _shown(page: Page, wanted: Selection, limit: int) -> Listed:

@@ -79,17 +79,12 @@ class Services:
     def undo(self, claim: Claim) -> None:
         self.pools.undo(claim.hold)
 
-    def learn(self, conflict: Conflict) -> bool:
-        """Somebody holds a key that the pools thought free. True if that was it: plan again."""
-        if not conflict.found:
-            return False
-        if conflict.key.startswith(ADDRESSES):
+    def learn(self, conflict: Conflict) -> None:
+        """If somebody holds an address or port that the pools thought free, the next plan will not want it."""
+        if conflict.found and conflict.key.startswith(ADDRESSES):
             self.pools.hold(ip_address(conflict.key.removeprefix(ADDRESSES)))
-            return True
-        if conflict.key.startswith(NODE_PORTS):
+        elif conflict.found and conflict.key.startswith(NODE_PORTS):
             self.pools.hold_port(int(conflict.key.removeprefix(NODE_PORTS)))
-            return True
-        return False
 
 
 def _keys(planned: Plan, stamp: Stamp | None) -> tuple[tuple[Check, ...], tuple[Put | Delete, ...]]:

@@ -95,7 +95,7 @@ class Verbs:
             warnings[:] = decoded.warnings
             return decoded.obj
 
-        written = await self.registry.update(target, patched, dry_run=query.dry_run, retry=True)
+        written = await self.registry.update(target, patched, dry_run=query.dry_run)
         return replace(written, warnings=(*warnings, *written.warnings))
 
     def _delete_query(self, request: Request) -> DeleteQuery:
@@ -135,8 +135,7 @@ class Verbs:
                 wanted = codec.conformed(patched, SCALES, query.field_validation).obj
             return scaled(old, wanted)
 
-        patching = request.method == "PATCH"
-        written = await self.registry.update(target, rescaled, dry_run=query.dry_run, retry=patching)
+        written = await self.registry.update(target, rescaled, dry_run=query.dry_run)
         return document(scale_of(documents.decode(written.item)))
 
     async def _finalize(self, request: Request, target: Target) -> Answer:
