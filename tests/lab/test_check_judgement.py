@@ -169,6 +169,8 @@ JUDGED = {
     (Saw.SILENT, Expect.REFUSE): Verdict.WRONG,
     (Saw.TIMED_OUT, Expect.DROP): Verdict.KEPT_LOCAL,
     (Saw.SILENT, Expect.DROP): Verdict.KEPT_LOCAL,
+    (Saw.DROPPED, Expect.DROP): Verdict.KEPT_LOCAL,
+    (Saw.DROPPED, Expect.REACH): Verdict.WRONG,
     (Saw.REACHED, Expect.DROP): Verdict.WRONG,
     (Saw.NOT_TRIED, Expect.REACH): Verdict.UNKNOWN,
 }
@@ -224,7 +226,10 @@ def test_a_good_report_is_the_matrix_and_one_sentence() -> None:
 def test_failures_come_first_with_what_they_saw_and_what_the_api_says() -> None:
     first, second, *_ = printed(report(GOOD, HALF)).splitlines()
     assert first == "✗ default/web:http  10.96.0.7:80/tcp"
-    assert second.strip() == "from pod default/client: refused after 0.3 ms, but the API says: 2 of 2 endpoints ready"
+    assert second.strip() == (
+        "from pod default/client: refused after 0.3 ms, but the API says: 2 of 2 endpoints ready; "
+        "does anything listen on its targetPort?"
+    )
 
 
 def test_what_is_wrong_comes_before_what_is_only_empty() -> None:

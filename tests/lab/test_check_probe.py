@@ -95,6 +95,12 @@ async def test_a_dns_port_is_asked_a_question(space: str) -> None:
     assert outcome.detail == "answered NOERROR, 0 records"
 
 
+async def test_a_datagram_that_the_clients_own_rules_drop_is_told_from_silence(space: str) -> None:
+    await run(("iptables", "-I", "OUTPUT", "-j", "DROP"), netns=space)
+    assert (await attempt(space, target(9, "UDP"))).saw is Saw.DROPPED
+    assert (await attempt(space, target(9))).saw is Saw.TIMED_OUT
+
+
 async def test_tries_that_time_out_wait_side_by_side(space: str) -> None:
     await run(("iptables", "-I", "INPUT", "-j", "DROP"), netns=space)
     prober, start = Prober(0.5), time.perf_counter()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clusterip.lab.check.values import Cell, ClientKind, Report, Row, Verdict
+from clusterip.lab.check.values import Cell, ClientKind, Expect, Report, Row, Saw, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 HELP = """Reach every Service port from every kind of client: each node, a pod on each node, and this machine itself if
-the cluster was brought up with --host-access.
+the cluster was brought up with --host-access. A node where no pod is free to ask gets one for the time of the check.
 
 TCP ports are connected to, UDP ports are sent a datagram, DNS ports are asked a question. With SERVICE ("web",
 "default/web"), only those.
 
 Exit status: 0 all reach; 1 something does not, be it because nothing stands behind it; 2 it could not be asked.
-Silence of a UDP port is not held against it: servers may stay silent, and no packet says why. A port that a
-traffic policy keeps from a client is not held against it either.
+Silence of a UDP port is not held against it: servers may stay silent, and a kernel refuses only so many datagrams a
+second. What a traffic policy keeps from a client is not held against a port either.
 
 \b
 -o json prints one object:
@@ -35,7 +35,7 @@ traffic policy keeps from a client is not held against it either.
               results: [{client, verdict, saw, milliseconds, detail, expected, because}]}]
   verdict   ok, empty (refused, and nothing is ready), kept local (a traffic policy),
             unknown (silence), wrong (the API says otherwise)
-  saw       reached, refused, timed out, silent, unreachable, not tried
+  saw       reached, refused, timed out, silent, dropped, unreachable, not tried
   expected  reach, refuse, drop, by what the API said just then; because: its reason
 """
 
@@ -132,7 +132,9 @@ def _told(row: Row, alike: Sequence[Cell]) -> "Text":
     quickest = min((cell.outcome for cell in alike), key=lambda outcome: outcome.seconds)
     who = "everywhere" if len(alike) == len(row.cells) else "from " + ", ".join(cell.client.name for cell in alike)
     link = ", but the API says: " if alike[0].verdict is Verdict.WRONG else ", rightly: "
-    return Text(f"    {who}: {seen(quickest)}{link}{alike[0].expectation.why}")
+    refused = alike[0].outcome.saw is Saw.REFUSED and alike[0].expectation.expect is Expect.REACH
+    closed = "; does anything listen on its targetPort?" if refused else ""
+    return Text(f"    {who}: {seen(quickest)}{link}{alike[0].expectation.why}{closed}")
 
 
 def _where(row: Row) -> str:

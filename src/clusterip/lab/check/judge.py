@@ -16,7 +16,7 @@ def verdict(outcome: Outcome, expectation: Expectation) -> Verdict:
             return Verdict.UNKNOWN
         case Saw.REFUSED, Expect.REFUSE:
             return Verdict.EMPTY
-        case ((Saw.TIMED_OUT | Saw.SILENT), Expect.DROP):
+        case (Saw.TIMED_OUT | Saw.SILENT | Saw.DROPPED, Expect.DROP):
             return Verdict.KEPT_LOCAL
         case _:
             return Verdict.WRONG
@@ -38,6 +38,8 @@ def seen(outcome: Outcome) -> str:
             words = f"no answer {after}"
         case Saw.SILENT:
             words = f"silence for {_duration(outcome.seconds)}"
+        case Saw.DROPPED:
+            words = "dropped by its own node's rules"
         case Saw.UNREACHABLE:
             words = f"unreachable {after}"
         case Saw.NOT_TRIED:

@@ -52,6 +52,7 @@ class Saw(Enum):
     REFUSED = "refused"  # TCP reset or ICMP port unreachable
     TIMED_OUT = "timed out"  # TCP: nothing came back
     SILENT = "silent"  # UDP: nothing came back, which an application may do on purpose
+    DROPPED = "dropped"  # UDP: the client's own kernel did not let it out
     UNREACHABLE = "unreachable"  # the client's own kernel, or a router, knows no way
     NOT_TRIED = "not tried"  # this machine cannot speak the protocol
 
