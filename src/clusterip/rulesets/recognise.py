@@ -3,6 +3,7 @@
 Recognised by content, in any mixture. What cannot be read is a `Problem` with file and line; nothing is guessed.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -12,6 +13,7 @@ from msgspec import Struct
 from clusterip.rulesets import conntrack, host, ipset, ipvs, klog, manifests
 from clusterip.rulesets.evidence import Origin, Places, Problem, Problems, Reading
 from clusterip.rulesets.iptables import saved
+from clusterip.rulesets.nft import jsontext
 from clusterip.rulesets.nft import parse as nft_parse
 from clusterip.rulesets.nft import values as nft
 from clusterip.rulesets.sections import Kind, Section, decoded, overlong, sections
@@ -109,7 +111,12 @@ def _unknown(section: Section, origin: Origin) -> tuple[Problem, ...]:
     return problems.all()
 
 
+_NFTABLES = re.compile(r'\s*\{\s*"nftables"')
+
+
 def _json(section: Section, origin: Origin) -> tuple[Part | None, tuple[Problem, ...]]:
+    if _NFTABLES.match(section.text):
+        return _made(section, Kind.NFT_JSON, jsontext.read(section.text, origin))
     try:
         document = msgspec.json.decode(section.text)
     except (msgspec.DecodeError, RecursionError) as error:

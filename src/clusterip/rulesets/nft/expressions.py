@@ -116,6 +116,9 @@ def _primary(words: Words, value: bool, depth: int) -> v.Expression:
         return v.OtherExpression(word) if "," in word else v.SetName(word[1:])
     if word in ("}", ")", ",", ":", "."):
         raise Unreadable(f"{word} stands where a value was awaited")
+    if word[:1] == '"' and words.peek() == "-" and words.peek(1)[:1] == '"':  # "08:00"-"17:00"
+        words.take()
+        return v.Range(v.Quoted(word[1:-1]), v.Quoted(words.take()[1:-1]))
     return literal(word)
 
 

@@ -108,19 +108,24 @@ def _nat(kind: Literal["dnat", "snat", "masquerade", "redirect"]) -> Callable[[W
     return read
 
 
-_ADDRESS_PORT = re.compile(r"(\[[^\]]+\]|[^:]*):([\d-]+)")
+_ADDRESS_PORT = re.compile(r"(\[[^\]]+\](?:-\[[^\]]+\])?|[^:]*):([\d-]+)")
+_ADDRESS_THEN = re.compile(r"(\[[^\]]+\]|[\d.]+):([a-z]+)")
 
 
 def _nat_target(words: Words) -> tuple[v.Expression | None, v.Expression | None]:
     found = _ADDRESS_PORT.fullmatch(words.peek())
     if found is not None:
         words.take()
-        return (literal(found[1].strip("[]")) if found[1] else None), literal(found[2])
+        address = found[1].replace("[", "").replace("]", "")
+        return (literal(address) if address else None), literal(found[2])
+    if found := _ADDRESS_THEN.fullmatch(words.peek()):  # "10.0.0.7:tcp dport map ..."
+        words.words[words.at] = found[2]
+        return literal(found[1].strip("[]")), expression(words)
     if words.peek()[:1] == "[" and words.peek()[-1:] == "]":
-        address: v.Expression | None = literal(words.take()[1:-1])
+        to: v.Expression | None = literal(words.take()[1:-1])
     else:
-        address = None if words.peek() == ":" else expression(words, value=False)
-    return address, (expression(words, value=False) if words.taken(":") else None)
+        to = None if words.peek() == ":" else expression(words)
+    return to, (expression(words) if words.taken(":") else None)
 
 
 def _update(operation: Literal["add", "update", "delete"]) -> Callable[[Words], v.Update]:
