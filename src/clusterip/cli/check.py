@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clusterip.cli import options
 from clusterip.lab.check.values import Cell, ClientKind, Expect, Report, Row, Saw, Verdict
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ MEANS = {
 
 @click.command(help=HELP)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--name", default="clusterip", show_default=True, help="The cluster.")
+@options.cluster
 @click.option("--timeout", default=2.0, show_default=True, help="Seconds a try may take.", metavar="S")
 @click.argument("services", nargs=-1, metavar="[SERVICE]...")
 def command(output: str, name: str, timeout: float, services: tuple[str, ...]) -> None:

@@ -40,7 +40,7 @@ class Scene:
 
 
 @click.command(help=HELP)
-@click.option("--name", default="", help='The cluster. Default: "clusterip" if it is up, else "demo".')
+@click.option("--name", envvar="CLUSTERIP_NAME", default="", help='The cluster. Default: "clusterip" if it is up, else "demo".')
 @click.option("--keep", is_flag=True, help="Leave everything there at the end, to look around.")
 @click.option("--nodes", default=3, show_default=True, help="Of a cluster that is brought up.")
 @click.option("--fast", is_flag=True, help="No pauses.")

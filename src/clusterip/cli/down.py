@@ -5,11 +5,12 @@ import os
 
 import click
 
+from clusterip.cli import options
 from clusterip.errors import Unavailable
 
 
 @click.command()
-@click.option("--name", default="clusterip", show_default=True, help="The cluster.")
+@options.cluster
 @click.option("--all", "everything", is_flag=True, help="All clusters of this machine.")
 def command(name: str, everything: bool) -> None:
     """Take the cluster away: its processes, network namespaces and files. Nothing is kept."""

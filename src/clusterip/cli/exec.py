@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from clusterip.cli import options
 from clusterip.errors import Unavailable
 
 HELP = """Run a command in a pod (POD or NAMESPACE/POD), on a node (node-1), on the control plane (control-plane) or on
@@ -23,7 +24,7 @@ In a pod it runs as with kubectl exec. The exit status is the command's.
 
 
 @click.command(help=HELP, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--name", default="clusterip", show_default=True, help="The cluster.")
+@options.cluster
 @click.option("-c", "--container", default="", help="Of a pod that has several; the first if not given.")
 @click.option("-i", "--stdin", is_flag=True, help="Give the command our standard input (in a pod; elsewhere always).")
 @click.option("-t", "--tty", is_flag=True, help="Give the command a terminal (in a pod; elsewhere it has ours).")

@@ -2,9 +2,11 @@
 
 import click
 
+from clusterip.cli import options
+
 
 @click.command()
-@click.option("--name", default="clusterip", show_default=True, help="The cluster.")
+@options.cluster
 def command(name: str) -> None:
     """Print the path of the cluster's kubeconfig: export KUBECONFIG=$(clusterip kubeconfig)"""
     from clusterip.lab.state import existing

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clusterip.cli import options
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -24,7 +26,7 @@ WIDTH = 90  # columns that the widest table needs
 
 
 @click.command(help=HELP)
-@click.option("--name", default="clusterip", show_default=True, help="The cluster.")
+@options.cluster
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(name: str, output: str) -> None:
     from clusterip.lab.state import existing

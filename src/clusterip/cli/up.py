@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clusterip.cli import options
+
 if TYPE_CHECKING:
     from clusterip.lab.plan import Plan
     from clusterip.lab.state import State
@@ -22,7 +24,7 @@ gets no link, no route and no rule, but for --host-access.
 
 @click.command(help=HELP)
 @click.option("--nodes", default=3, show_default=True)
-@click.option("--name", default="clusterip", show_default=True, help="Clusters of several names live side by side.")
+@options.cluster
 @click.option("--proxy-mode", default="iptables", show_default=True)
 @click.option("--iptables-variant", default="", help="nft or legacy; as `iptables` of this machine if not given.")
 @click.option("--host-access", is_flag=True, help="One link and one route, so that this machine reaches the Services.")

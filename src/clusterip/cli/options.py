@@ -1,0 +1,12 @@
+"""Options that several commands share."""
+
+import click
+
+cluster = click.option(
+    "--name",
+    envvar="CLUSTERIP_NAME",
+    default="clusterip",
+    show_default=True,
+    show_envvar=True,
+    help="The cluster. Several can live side by side.",
+)
