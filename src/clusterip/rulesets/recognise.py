@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from clusterip.rulesets import conntrack, host, ipset, ipvs, klog, manifests
 from clusterip.rulesets.evidence import Origin, Places, Problem, Problems, Reading
-from clusterip.rulesets.iptables import saved
+from clusterip.rulesets.iptables import listing, rulespecs, saved
 from clusterip.rulesets.nft import jsontext
 from clusterip.rulesets.nft import parse as nft_parse
 from clusterip.rulesets.nft import values as nft
@@ -75,6 +75,8 @@ _Reader: TypeAlias = Callable[[str, Origin], Reading[Values]]
 
 _READERS: Mapping[Kind, _Reader] = {
     Kind.IPTABLES_SAVE: saved.read,
+    Kind.IPTABLES_RULES: rulespecs.read,
+    Kind.IPTABLES_LIST: listing.read,
     Kind.NFT: nft_parse.read,
     Kind.IPVS: ipvs.read,
     Kind.IPVS_CONNECTIONS: ipvs.read_connections,
