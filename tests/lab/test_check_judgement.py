@@ -173,6 +173,7 @@ JUDGED = {
     (Saw.DROPPED, Expect.REACH): Verdict.WRONG,
     (Saw.REACHED, Expect.DROP): Verdict.WRONG,
     (Saw.NOT_TRIED, Expect.REACH): Verdict.UNKNOWN,
+    (Saw.CLIENT_GONE, Expect.REACH): Verdict.UNKNOWN,
 }
 
 
@@ -252,6 +253,12 @@ def test_a_refusal_that_must_be_is_shown_as_what_it_is_and_still_does_not_reach(
 
 def test_silence_of_udp_is_not_held_against_it() -> None:
     assert report(row(WEB, REACH, Outcome(Saw.SILENT, 2.0), Outcome(Saw.SILENT, 2.0))).all_reach
+
+
+def test_what_could_not_be_asked_is_not_said_to_reach() -> None:
+    half = report(row(WEB, REACH, Outcome(Saw.REACHED, 0.0002), Outcome(Saw.CLIENT_GONE)))
+    assert not half.all_reach
+    assert "pod default/client went away before it could be asked everything: check again" in printed(half)
 
 
 def test_a_terminal_without_unicode_gets_letters() -> None:

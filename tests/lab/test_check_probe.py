@@ -109,6 +109,6 @@ async def test_tries_that_time_out_wait_side_by_side(space: str) -> None:
     assert time.perf_counter() - start < 30 * 0.5 / 2
 
 
-async def test_a_client_that_is_gone_is_not_counted_as_a_failure() -> None:
+async def test_a_client_that_is_gone_is_told_from_a_port_that_fails() -> None:
     outcome = await attempt("t-not-there", target(80))
-    assert (outcome.saw, outcome.detail) == (Saw.NOT_TRIED, "node-1 is gone")
+    assert (outcome.saw, outcome.detail) == (Saw.CLIENT_GONE, "node-1 is gone")

@@ -78,7 +78,8 @@ def command(output: str, name: str, timeout: float, services: tuple[str, ...]) -
         click.echo(json.dumps(document(report), indent=2))
     else:
         print_report(report)
-    sys.exit(0 if report.all_reach else 1)
+    failed = report.count(Verdict.WRONG) or report.count(Verdict.EMPTY)
+    sys.exit(1 if failed else 2 if report.gone else 0)
 
 
 def print_report(report: Report, console: "Console | None" = None) -> None:
@@ -187,5 +188,7 @@ def _print_sum(to: "Console", report: Report) -> None:
     text = f"{tries} tries of {ports} from {len(report.clients)} clients in {report.seconds:.2f} s: "
     ending = ("all reach", "bold green") if report.all_reach else ("not all reach", "bold red")
     to.print(Text.assemble(text, ending))
+    for client in report.gone:
+        to.print(f"{client.name} went away before it could be asked everything: check again")
     if report.count(Verdict.WRONG):
         to.print("hint: clusterip status says of each node if its proxy is alive and in step")

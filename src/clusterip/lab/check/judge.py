@@ -8,7 +8,7 @@ from clusterip.lab.check.values import Cell, Client, Expect, Expectation, Outcom
 def verdict(outcome: Outcome, expectation: Expectation) -> Verdict:
     """Silence fits every expectation of a UDP port but a refusal: a kernel that refuses says so at once."""
     match outcome.saw, expectation.expect:
-        case Saw.NOT_TRIED, _:
+        case (Saw.NOT_TRIED | Saw.CLIENT_GONE, _):
             return Verdict.UNKNOWN
         case Saw.REACHED, Expect.REACH:
             return Verdict.OK
@@ -42,7 +42,7 @@ def seen(outcome: Outcome) -> str:
             words = "dropped by its own node's rules"
         case Saw.UNREACHABLE:
             words = f"unreachable {after}"
-        case Saw.NOT_TRIED:
+        case Saw.NOT_TRIED | Saw.CLIENT_GONE:
             words = "not tried"
         case _:
             assert_never(outcome.saw)

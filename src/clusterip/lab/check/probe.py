@@ -42,7 +42,7 @@ class Prober:
         try:
             link = _open(client, target)
         except netns.NamespaceFailed:
-            return Outcome(Saw.NOT_TRIED, detail=f"{client.name} is gone")
+            return Outcome(Saw.CLIENT_GONE, detail=f"{client.name} is gone")
         except OSError as error:
             return Outcome(Saw.NOT_TRIED, detail=f"this machine has no {target.protocol}: {error.strerror}")
         start = time.perf_counter()

@@ -55,6 +55,7 @@ class Saw(Enum):
     DROPPED = "dropped"  # UDP: the client's own kernel did not let it out
     UNREACHABLE = "unreachable"  # the client's own kernel, or a router, knows no way
     NOT_TRIED = "not tried"  # this machine cannot speak the protocol
+    CLIENT_GONE = "client gone"  # its namespace went away before it could be asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,5 +113,12 @@ class Report:
 
     @property
     def all_reach(self) -> bool:
-        """Nothing is wrong and nothing is empty. What cannot be known is not held against a port."""
-        return not self.count(Verdict.WRONG) and not self.count(Verdict.EMPTY)
+        """Nothing is wrong and nothing is empty. What cannot be known is not held against a port; a client that
+        could not be asked is."""
+        return not (self.count(Verdict.WRONG) or self.count(Verdict.EMPTY) or self.gone)
+
+    @property
+    def gone(self) -> tuple[Client, ...]:
+        """Clients that could not be asked all that was to be asked."""
+        cells = (cell for row in self.rows for cell in row.cells)
+        return tuple(dict.fromkeys(cell.client for cell in cells if cell.outcome.saw is Saw.CLIENT_GONE))
