@@ -1,0 +1,113 @@
+"""The facts about a node -> what surrounds its rules: its addresses, routes and settings."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+
+from clusterip.diagnosis.facts import Facts
+from clusterip.diagnosis.frontends import Frontend
+from clusterip.diagnosis.question import Client, addresses
+from clusterip.diagnosis.walk.surroundings import Route, Surroundings, by_length
+from clusterip.rulesets import host
+from clusterip.rulesets.iptables import values as v
+from clusterip.rulesets.nft import values as n
+
+_TABLES = frozenset({"main", "default"})
+_ENOUGH = 20  # chains of Services to look for the range that their proxy takes for pods'
+
+
+def surroundings(facts: Facts, frontends: Iterable[Frontend]) -> Surroundings:
+    local = {*_interface_addresses(facts), *_told_by_rules(facts), *_told_by_api(facts), *_local_routes(facts)}
+    foreign = {a for p in facts.pods if not p.spec.host_network for a in addresses(p)}
+    if facts.ipvs is None:
+        foreign |= {f.address for f in frontends if f.kind == "clusterIP"}
+    elif facts.interfaces is None:
+        # The proxy puts every virtual address on a device of the node's, or none of them would be served.
+        local |= {s.frontend.address for s in facts.ipvs.services if s.frontend.address}
+    return Surroundings(
+        local=frozenset(local),
+        complete=facts.interfaces is not None,
+        foreign=foreign.__contains__,
+        pod_ranges=pod_ranges(facts),
+        routes=by_length(_routes(facts)),
+        primary=_primary(facts),
+    )
+
+
+def pod_ranges(facts: Facts) -> tuple[str, ...]:
+    found = {r for node in facts.nodes for r in (node.spec.pod_cidr, *node.spec.pod_cidrs) if r}
+    for given in facts.iptables:
+        nat = given.ruleset.tables.get("nat")
+        own = (c for c in nat.chains if c.startswith(("KUBE-SVC-", "KUBE-SVL-"))) if nat else iter(())
+        for chain in islice(own, _ENOUGH):
+            for rule in given.ruleset.rules("nat", chain)[:1]:
+                found |= {m.network for m in rule.matches if isinstance(m, v.Source) and m.negated}
+    for rules in facts.nft:
+        for table in rules.ruleset:
+            for statement in (s for r in table.rules("services") for s in r.statements):
+                match statement:
+                    case n.Match(n.Payload(_, "saddr"), "!=", n.Prefix(address, length)):
+                        found.add(f"{address}/{length}")
+    return tuple(sorted(found))
+
+
+def asked_by(known: Surroundings, client: Client) -> Surroundings:
+    """With what the question itself says: a pod's address is no node's."""
+    if client.kind == "node":
+        return replace(known, local=known.local | {client.address})
+    return replace(known, foreign=lambda address: address == client.address or known.foreign(address))
+
+
+def _interface_addresses(facts: Facts) -> set[str]:
+    return {a.address for i in (facts.interfaces.interfaces if facts.interfaces else ()) for a in i.addresses}
+
+
+def _told_by_rules(facts: Facts) -> set[str]:
+    """kube-proxy names the node's addresses that serve node ports."""
+    return {
+        element.key.text
+        for given in facts.nft
+        for table in given.ruleset
+        if "nodeport-ips" in table.sets
+        for element in table.sets["nodeport-ips"].elements
+        if isinstance(element.key, n.Address)
+    }
+
+
+def _told_by_api(facts: Facts) -> set[str]:
+    return {
+        a.address
+        for node in facts.nodes
+        if node.metadata.name == facts.node
+        for a in node.status.addresses
+        if a.type.endswith("IP")
+    }
+
+
+def _local_routes(facts: Facts) -> set[str]:
+    """Of single addresses: "local 10.0.0.1 dev eth0 table local"."""
+    found = [r.destination.partition("/") for r in (facts.routes.routes if facts.routes else ()) if r.type == "local"]
+    return {address for address, _, length in found if length in ("", "32", "128")}
+
+
+def _routes(facts: Facts) -> list[Route]:
+    found = []
+    for route in facts.routes.routes if facts.routes else ():
+        if route.table not in _TABLES or route.type in ("local", "broadcast", "multicast", "anycast"):
+            continue
+        hop = route.hops[0] if route.hops else host.NextHop()
+        network = route.destination
+        if network == "default":
+            network = "::/0" if ":" in hop.gateway or ":" in route.source else "0.0.0.0/0"
+        found.append(Route(network, hop.device, hop.gateway, route.source, route.type))
+    return sorted(found, key=lambda r: r.network)
+
+
+def _primary(facts: Facts) -> dict[tuple[str, bool], str]:
+    """The first address of each interface and family: what its packets carry unless a route says otherwise."""
+    found: dict[tuple[str, bool], str] = {}
+    for interface in facts.interfaces.interfaces if facts.interfaces else ():
+        for address in interface.addresses:
+            if address.scope != "link":
+                found.setdefault((interface.name, ":" in address.address), address.address)
+    return found

@@ -1,0 +1,245 @@
+"""What the answer to one question shows of faults: findings that the walk itself proves."""
+
+from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
+
+from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.diagnosis.outcomes import Reached, share
+from clusterip.diagnosis.packet import ICMP, socket
+from clusterip.diagnosis.tracked import flows
+from clusterip.diagnosis.walk.branch import Condition, End, Fired
+from clusterip.diagnosis.walked import Walked
+
+_PROXY_CHAINS = ("KUBE-", "CLUSTERIP-")
+_PROXY_TABLES = ("kube-proxy", "clusterip")
+
+
+def remarks(walked: Walked) -> list[Finding]:
+    return [finding for look in _LOOKS for finding in look(walked)]
+
+
+def name(walked: Walked) -> str:
+    """The Service asked for: "service default/web:http"; its address if its name is not known."""
+    packet = walked.packet
+    ours = [f for f in walked.frontends if f.address == packet.destination]
+    exact = [f for f in ours if (f.port, f.protocol) == (packet.destination_port, packet.protocol)]
+    for one in exact:
+        if one.name:
+            return f"service {one.name}"
+    for one in ours:
+        if one.service:
+            return f"service {one.namespace}/{one.service}"
+    return socket(packet.destination, packet.destination_port)
+
+
+def _stopped(walked: Walked) -> Iterator[Finding]:
+    """By which rule, and whose it is."""
+    by_rule: dict[tuple[str, str, str, int], list[Reached]] = {}
+    for one in walked.found:
+        last = one.last
+        if one.verdict in ("dropped", "rejected") and last:
+            by_rule.setdefault((last.program, last.table, last.chain, last.rule), []).append(one)
+    for stopped in by_rule.values():
+        if finding := _stop(walked, stopped):
+            yield finding
+
+
+def _stop(walked: Walked, stopped: list[Reached]) -> Finding | None:
+    last, verdict = stopped[0].last, stopped[0].verdict
+    assert last is not None  # by the caller
+    text, file, line = walked.programs.told(last.program, last.table, last.chain, last.rule)
+    evidence = (Evidence(text or last.text, file, line),)
+    of = share(stopped, lambda r: True)
+    said = f"{text} {last.text}"
+    if last.program == "ipvs" or "has no endpoints" in said or _empty_by_map(last, verdict):
+        message = f"the Service has no usable backend: new connections are {verdict}"
+        return Finding("no-endpoints", "E", name(walked), message, evidence, of, "kubectl get endpointslices,pods -A")
+    if "has no local endpoints" in said or (_is_proxys(last) and verdict == "dropped" and "no-endpoint" in said):
+        message = f"a Local traffic policy, and no backend on this node: new connections are {verdict}"
+        return Finding("no-local-endpoints", "E", name(walked), message, evidence, of)
+    where = f"{last.table}/{last.chain}"
+    if last.rule < 0 and last.hook == "forward":
+        message = "no rule accepts this forwarded packet, and the policy drops it"
+        remedy = "iptables -A FORWARD -s <pod CIDR> -j ACCEPT; iptables -A FORWARD -d <pod CIDR> -j ACCEPT"
+        return Finding("forward-policy-drop", "E", where, message, evidence, of, remedy)
+    if _unconditional(text):
+        message = "this drop asks nothing of a packet, so it drops all: the match that made it selective is lost"
+        return Finding("unconditional-drop", "E", where, message, evidence, of)
+    if _is_proxys(last):
+        return None  # what the Service asks for: source ranges, ports that it does not have
+    message = f"a rule that is no Service's has {verdict} it first"
+    return Finding("host-firewall", "E", where, message, evidence, of)
+
+
+def _is_proxys(fired: Fired) -> bool:
+    return fired.chain.startswith(_PROXY_CHAINS) or fired.table.rpartition(" ")[2] in _PROXY_TABLES
+
+
+def _empty_by_map(fired: Fired, verdict: str) -> bool:
+    """kube-proxy's nftables layout: the verdict for an empty Service is a chain that rejects."""
+    return fired.table.endswith("kube-proxy") and fired.chain == "reject-chain" and verdict == "rejected"
+
+
+def _unconditional(text: str) -> bool:
+    """ "-A KUBE-FIREWALL -m comment --comment ... -j DROP"."""
+    words = text.split('"')
+    bare = (words[0] + words[-1] if len(words) > 2 else text).split()
+    return bare[:2] == ["-A", "KUBE-FIREWALL"] and set(bare[2:]) <= {"-m", "comment", "--comment", "-j", "DROP"}
+
+
+def _lost(walked: Walked) -> Iterator[Finding]:
+    for one in walked.found:
+        if one.verdict != "unknown":
+            continue
+        note, cost = one.branch.note, one.branch.probability
+        if note.startswith("chain "):
+            table = note.split()
+            yield Finding("chain-missing", "E", f"{table[-6] if len(table) > 6 else ''}{table[1]}", note, (), cost)
+        else:
+            yield Finding("unknown-match", "W", note.partition(":")[0], f"{note}: it decides the answer", (), cost)
+
+
+def _hanging(walked: Walked) -> Iterator[Finding]:
+    """What the answer hangs on that is not known."""
+    seen: dict[str, Condition] = {}
+    for one in walked.found:
+        for condition in one.branch.when:
+            if condition.kind != "affinity":
+                seen.setdefault(condition.key, condition)
+    for condition in seen.values():
+        if condition.kind == "unmodelled":
+            message = f"whether {condition.yes} is not known; both answers are given"
+            yield Finding("unknown-match", "W", condition.object, message, (Evidence(condition.yes),))
+        elif condition.kind == "order":
+            message = f"the order in which two programs run decides, and no listing tells it: {condition.yes}, or not"
+            yield Finding("duplicate-backends", "E", name(walked), message)
+        else:
+            message = f"not known whether {condition.yes}; both answers are given"
+            yield Finding(
+                "incomplete-input", "I", condition.object or name(walked), message, (), None, _missing(condition)
+            )
+
+
+def _granted(walked: Walked) -> Iterator[Finding]:
+    if not walked.granted:
+        return
+    first = "; ".join(c.no for c in walked.granted[:3]) + ("; ..." if len(walked.granted) > 3 else "")
+    message = f"taken for granted, and it would change the answer: {first}"
+    yield Finding("incomplete-input", "I", name(walked), message, (), None, "give the output of: ip addr; ip route")
+
+
+def _missing(condition: Condition) -> str:
+    if condition.key.startswith("local "):
+        return "give the output of: ip addr"
+    if condition.key.startswith("set "):
+        return "give the output of: ipset save"
+    if "address" in condition.key or condition.key.startswith(("comes in by", "goes out by")):
+        return "give the output of: ip addr; ip route"
+    return "say more of the packet: a source port, --in"
+
+
+def _not_asked_for(walked: Walked) -> Iterator[Finding]:
+    """The address is a Service's, the packet is not one that Services take."""
+    packet = walked.packet
+    ours = [f for f in walked.frontends if f.address == packet.destination]
+    translated = any(r.verdict == "delivered" for r in walked.found)
+    if not ours or translated:
+        return
+    if packet.protocol in ICMP:
+        test = f"curl http://{socket(packet.destination, ours[0].port)}/"
+        message = "a ping is not translated: a Service takes its own ports alone; test with its protocol"
+        yield Finding("not-a-service-protocol", "I", name(walked), message, (), None, test)
+    elif not any((f.port, f.protocol) == (packet.destination_port, packet.protocol) for f in ours):
+        ports = ", ".join(sorted({f"{f.port}/{f.protocol}" for f in ours}))
+        message = f"no port {packet.destination_port}/{packet.protocol}: the Service has {ports}"
+        yield Finding("wrong-service-port", "E", name(walked), message, (), Fraction(1))
+
+
+def _not_hooked(walked: Walked) -> Iterator[Finding]:
+    """A rule would refuse it, and no hook leads there."""
+    packet = walked.packet
+    if not any(r.verdict == "passed" for r in walked.found):
+        return
+    for (program, table), rules in walked.programs.tables.items():
+        for chain in ("KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES"):
+            for rule in (rules.applicable(chain, packet) or ()) if table == "filter" else ():
+                judged = rules.judge(chain, rule, "forward", walked.found[0].branch)
+                if any(act in (End.REJECT, End.DROP) for _, act in judged):
+                    text, file, line = walked.programs.told(program, table, chain, rule)
+                    message = f"a rule refuses it, but no hook of its way leads to {table}/{chain}: it waits in vain"
+                    yield Finding("no-endpoints", "E", name(walked), "the Service has no usable backend", ())
+                    yield Finding(
+                        "reject-not-hooked", "E", name(walked), message, (Evidence(text, file, line),), Fraction(1)
+                    )
+
+
+def _tracked(walked: Walked) -> Iterator[Finding]:
+    """What the connection table holds of this client and destination."""
+    entry, packet = walked.tracked, walked.packet
+    ours = any(
+        (f.address, f.port, f.protocol) == (packet.destination, packet.destination_port, packet.protocol)
+        for f in walked.frontends
+    )
+    if entry and ours and entry.translation.destination is None:
+        message = "an entry of the connection table leaves this flow untranslated, and each packet keeps it alive"
+        remedy = (
+            f"conntrack -D -p {packet.protocol} --orig-dst {packet.destination} "
+            f"--orig-port-dst {packet.destination_port} --reply-src {packet.destination}"
+        )
+        yield Finding("conntrack-blackhole", "E", name(walked), message, (), None, remedy)
+        return
+    known = flows(walked.facts, packet)
+    if ours and known and not entry:
+        where = ", ".join(sorted({socket(e.reply.source, e.reply.source_port) for e in known})[:3])
+        message = f"{len(known)} flows of this client stay where they are ({where}): rules choose for new ones alone"
+        yield Finding("established-flows", "I", name(walked), message)
+
+
+def _hairpin(walked: Walked) -> Iterator[Finding]:
+    """A pod that reaches itself."""
+    packet = walked.packet
+    itself = [
+        r for r in walked.found if r.verdict == "delivered" and r.branch.packet.destination == packet.source != ""
+    ]
+    if not itself or walked.client.kind != "pod":
+        return
+    cost = share(itself, lambda r: True)
+    if any(not r.branch.packet.source_rewritten for r in itself):
+        message = "the client is itself a backend and is sent its own packets with its own source: they never arrive"
+        yield Finding("masquerade-missing", "E", name(walked), message, (), cost)
+        return
+    port = next(
+        (i for i in (walked.facts.interfaces.interfaces if walked.facts.interfaces else ()) if i.hairpin is False), None
+    )
+    if port:
+        message = f"the client is itself a backend, and bridge port {port.name} sends nothing back where it came from"
+        remedy = f"bridge link set dev {port.name} hairpin on"
+        yield Finding("hairpin-off", "E", name(walked), message, (), cost, remedy)
+
+
+def _returning(walked: Walked) -> Iterator[Finding]:
+    back = walked.back
+    if back is None:
+        return
+    if back.direct:
+        message = "the backend is behind another node and answers the client directly, which does not know the sender"
+        yield Finding("masquerade-missing", "E", name(walked), message)
+    elif back.end in (End.DROP, End.REJECT) and back.branch.trail:
+        last = back.branch.trail.fired
+        text, file, line = walked.programs.told(last.program, last.table, last.chain, last.rule)
+        message = f"the answer is {'dropped' if back.end is End.DROP else 'rejected'} on its way back"
+        where = f"{last.table}/{last.chain}"
+        yield Finding("host-firewall", "E", where, message, (Evidence(text or last.text, file, line),), Fraction(1))
+
+
+_LOOKS: tuple[Callable[[Walked], Iterable[Finding]], ...] = (
+    _stopped,
+    _lost,
+    _hanging,
+    _granted,
+    _not_asked_for,
+    _not_hooked,
+    _tracked,
+    _hairpin,
+    _returning,
+)

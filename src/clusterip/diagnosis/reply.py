@@ -1,0 +1,73 @@
+"""The way back: from the backend that was reached to the client."""
+
+from dataclasses import replace as with_
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from clusterip.diagnosis.packet import Packet
+from clusterip.diagnosis.question import Client
+from clusterip.diagnosis.walk.branch import Branch, End, Fired
+from clusterip.diagnosis.walk.chain import Ended
+from clusterip.diagnosis.walk.hooks import Hooks, Socket, Translation
+
+
+class WayBack(NamedTuple):
+    branch: Branch  # the likeliest way
+    end: End
+    direct: bool = False  # it need not come by this node, so nothing need translate it
+
+
+def way_back(hooks: Hooks, client: Client, first: Packet, last: Packet) -> WayBack:
+    """`first` as the client sent it, `last` as the backend got it."""
+    back = Packet(
+        protocol=last.protocol,
+        source=last.destination,
+        source_port=last.destination_port,
+        destination=last.source,
+        destination_port=last.source_port,
+        in_interface=hooks.surroundings.interface(last.destination),
+        state="ESTABLISHED",
+        ct_mark=last.ct_mark,
+        destination_rewritten=last.destination_rewritten,
+        source_rewritten=last.source_rewritten,
+        reply=True,
+    )
+    answers = Branch(back).fires(Fired("backend", "", "", "", -1, "answers", back, back))
+    if not last.source_rewritten and client.kind == "outside" and _elsewhere(hooks, last.destination):
+        return WayBack(answers, End.ACCEPT, direct=True)
+    known = hooks.surroundings
+    returning = with_(
+        hooks,
+        translation=Translation(
+            Socket(first.source, first.source_port) if last.source_rewritten else None,
+            Socket(first.destination, first.destination_port) if last.destination_rewritten else None,
+        ),
+        # Its own address, known or not, is where the answer to the node itself ends.
+        surroundings=with_(known, local=known.local | {first.source}) if client.kind == "node" else known,
+    )
+    here = known.is_local(last.destination) is True
+    ended = returning.from_node(back) if here else returning.arriving(back)
+    return _likeliest(ended, answers)
+
+
+def _elsewhere(hooks: Hooks, backend: str) -> bool:
+    """Known to be behind another node."""
+    route = hooks.surroundings.route(backend)
+    return bool(route and route.via)
+
+
+def _likeliest(ended: list[Ended], before: Branch) -> WayBack:
+    """With what happened at the backend in front."""
+    end, branch = min(ended, key=lambda e: (e[0] is not End.ACCEPT, len(e[1].when), -e[1].probability))
+    told = []
+    trail = branch.trail
+    while trail is not None:
+        told.append(trail.fired)
+        trail = trail.earlier
+    whole = before
+    for fired in reversed(told):
+        whole = whole.fires(fired)
+    if end is End.ACCEPT:
+        whole = whole.fires(Fired("client", "", "", "", -1, "receives", branch.packet, branch.packet))
+    return WayBack(replace(whole, when=branch.when, note=branch.note), end)

@@ -1,0 +1,111 @@
+"""One question, one answer: where does this packet go, with which probability, by which rule; and how does the
+answer come back.
+"""
+
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from clusterip.diagnosis.answer import Trace
+from clusterip.diagnosis.facts import Facts
+from clusterip.diagnosis.frontends import Frontend, frontends
+from clusterip.diagnosis.node import asked_by, surroundings
+from clusterip.diagnosis.outcomes import outcome, reached, steps, verdict
+from clusterip.diagnosis.packet import Packet
+from clusterip.diagnosis.question import Client, Target, client, target
+from clusterip.diagnosis.remarks import remarks
+from clusterip.diagnosis.reply import way_back
+from clusterip.diagnosis.sentences import owner, reason
+from clusterip.diagnosis.tracked import tracked
+from clusterip.diagnosis.walk.hooks import Hooks
+from clusterip.diagnosis.walk.programs import Indexes, programs
+from clusterip.diagnosis.walk.surroundings import Surroundings
+from clusterip.diagnosis.walked import Walked
+
+
+class Tracer:
+    """Answers questions about one node. What it learns of large chains it keeps, so later answers are quick."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self._indexes: Indexes = {}
+
+    @cached_property
+    def frontends(self) -> tuple[Frontend, ...]:
+        return frontends(self.facts)
+
+    @cached_property
+    def _known(self) -> Surroundings:
+        return surroundings(self.facts, self.frontends)
+
+    def ask(self, source: str, destination: str, interface: str | None = None) -> Trace:
+        """In people's notation. Raises BadInput."""
+        six = destination.count(":") > 2 or (source.count(":") > 2 and ":" not in destination.partition(":")[0])
+        to = target(destination, self.facts, self.frontends, ipv6=six)
+        return self.trace(client(source, self.facts, ipv6=":" in to.address, interface=interface), to)
+
+    def trace(self, source: Client, to: Target) -> Trace:
+        walked = self.walk(source, to)
+        return told(walked)
+
+    def walk(self, source: Client, to: Target) -> Walked:
+        known = asked_by(self._known, source)
+        has = programs(self.facts, known, self._indexes, ipv6=":" in to.address)
+        packet = _packet(source, to, known)
+        entry = tracked(self.facts, packet)
+        if entry:
+            packet = replace(
+                packet,
+                state=entry.state,
+                destination_rewritten=entry.translation.destination is not None,
+                source_rewritten=entry.translation.source is not None,
+                ct_mark=entry.entry.mark,
+            )
+        hooks = Hooks(has.chains, known, _forwards(self.facts, packet), entry.translation if entry else None)
+        ended = hooks.from_node(packet) if source.kind == "node" else hooks.arriving(packet)
+        found, granted = reached(ended)
+        best = next((r for r in found if r.verdict == "delivered"), None)
+        back = way_back(hooks, source, packet, best.branch.packet) if best else None
+        return Walked(self.facts, self.frontends, source, packet, has, hooks, entry, tuple(found), tuple(granted), back)
+
+
+def told(walked: Walked) -> Trace:
+    outcomes = tuple(outcome(one, steps(one.branch, walked.programs)) for one in walked.found)
+    return Trace(
+        packet=walked.packet,
+        verdict=verdict(walked.found),
+        reason=reason(walked.found, walked.packet, walked.frontends),
+        steps=outcomes[0].steps,
+        outcomes=outcomes,
+        reply=steps(walked.back.branch, walked.programs) if walked.back else (),
+        findings=tuple(sorted(remarks(walked), key=lambda finding: finding.rank)),
+        answers=owner(walked.facts, walked.hooks.surroundings, walked.packet.destination) != "",
+    )
+
+
+def _packet(source: Client, to: Target, known: Surroundings) -> Packet:
+    if source.kind == "node":
+        return Packet(
+            protocol=to.protocol,
+            source=source.address or known.source(to.address),
+            source_port=source.port,
+            destination=to.address,
+            destination_port=to.port,
+            in_interface="",
+        )
+    return Packet(
+        protocol=to.protocol,
+        source=source.address,
+        source_port=source.port,
+        destination=to.address,
+        destination_port=to.port,
+        in_interface=known.interface(source.address) if source.interface is None else source.interface,
+        out_interface="",
+    )
+
+
+def _forwards(facts: Facts, packet: Packet) -> bool | None:
+    """None: not known."""
+    name = "net.ipv6.conf.all.forwarding" if packet.ipv6 else "net.ipv4.ip_forward"
+    value = facts.settings.number(name)
+    return None if value is None else value != 0

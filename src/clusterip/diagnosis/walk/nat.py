@@ -1,0 +1,35 @@
+"""Rewriting of addresses, as both families of rules write it."""
+
+from msgspec.structs import replace
+
+from clusterip.diagnosis.packet import Packet
+
+
+def rewritten(packet: Packet, to: str) -> Packet | None:
+    """The destination after "10.244.0.3:80", "[fd00::3]:80", "10.244.0.3", ":80". None: it is drawn from a range."""
+    address, port = parts(to)
+    if "-" in address or "-" in port:
+        return None
+    return replace(
+        packet,
+        destination=address or packet.destination,
+        destination_port=int(port) if port else packet.destination_port,
+        destination_rewritten=True,
+    )
+
+
+def source_rewritten(packet: Packet, to: str) -> Packet:
+    """The source after the same; of a range none is known beforehand. The port may be kept or not."""
+    address, _ = parts(to)
+    return replace(packet, source="" if "-" in address else address, source_port=0, source_rewritten=True)
+
+
+def parts(to: str) -> tuple[str, str]:
+    """ "[fd00::3]:80" -> ("fd00::3", "80"); what is not there is ""."""
+    if to.startswith("["):
+        address, _, port = to[1:].partition("]")
+        return address, port.lstrip(":")
+    if to.count(":") == 1:
+        address, _, port = to.partition(":")
+        return address, port
+    return to, ""
