@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "exec": ("exec", "run a command in a pod or on a node"),
     "kubeconfig": ("kubeconfig", "print the path of the cluster's kubeconfig"),
     "demo": ("demo", "walk the road of a packet on a real cluster"),
+    "trace": ("trace", "where does this packet go, with which probability, by which rule"),
     "rules": ("rules", "print what the proxy would write for manifests; no kernel, no root"),
     "apiserver": ("apiserver", "run the API server"),
     "controllers": ("controllers", "run the controllers"),

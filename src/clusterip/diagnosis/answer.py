@@ -63,6 +63,7 @@ class Trace(Struct, frozen=True, kw_only=True, rename="camel"):
     outcomes: tuple[Outcome, ...] = ()  # the likeliest first; those of an unknown client before those of a known one
     reply: tuple[Step, ...] = ()  # the way back from the likeliest outcome's backend to the client
     findings: tuple[Finding, ...] = field(default=())
+    service: str = ""  # asked for: "default/web:http"; "": none that is known
     answers: bool = False  # passed, and the destination is known to be somebody's: it arrives all the same
 
     @property

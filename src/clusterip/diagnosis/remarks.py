@@ -6,6 +6,7 @@ from fractions import Fraction
 from clusterip.diagnosis.findings import Evidence, Finding
 from clusterip.diagnosis.outcomes import Reached, share
 from clusterip.diagnosis.packet import ICMP, socket
+from clusterip.diagnosis.sentences import service
 from clusterip.diagnosis.tracked import flows
 from clusterip.diagnosis.walk.branch import Condition, End, Fired
 from clusterip.diagnosis.walked import Walked
@@ -20,16 +21,8 @@ def remarks(walked: Walked) -> list[Finding]:
 
 def name(walked: Walked) -> str:
     """The Service asked for: "service default/web:http"; its address if its name is not known."""
-    packet = walked.packet
-    ours = [f for f in walked.frontends if f.address == packet.destination]
-    exact = [f for f in ours if (f.port, f.protocol) == (packet.destination_port, packet.protocol)]
-    for one in exact:
-        if one.name:
-            return f"service {one.name}"
-    for one in ours:
-        if one.service:
-            return f"service {one.namespace}/{one.service}"
-    return socket(packet.destination, packet.destination_port)
+    found = service(walked.packet, walked.frontends)
+    return f"service {found}" if found else socket(walked.packet.destination, walked.packet.destination_port)
 
 
 def _stopped(walked: Walked) -> Iterator[Finding]:

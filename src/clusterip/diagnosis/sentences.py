@@ -48,8 +48,8 @@ def _unknown(found: Sequence[Reached]) -> str:
     lost = next((r for r in found if r.verdict == "unknown"), None)
     if lost:
         return f"not known: {lost.branch.note}"
-    ways = [f"{r.verdict} if {' and '.join(told(r.branch.when))}" for r in found if r.branch.when]
-    return "it depends: " + "; ".join(ways[:4])
+    ways = dict.fromkeys(f"{r.verdict} if {' and '.join(told(r.branch.when))}" for r in found if r.branch.when)
+    return "it depends: " + "; ".join(list(ways)[:4])
 
 
 def _passed(packet: Packet, frontends: Iterable[Frontend], interface: str | None) -> str:
@@ -64,6 +64,13 @@ def _passed(packet: Packet, frontends: Iterable[Frontend], interface: str | None
     if any((f.port, f.protocol) == (packet.destination_port, packet.protocol) for f in ours):
         return f"no rule translates or refuses it: it goes on{by} to {packet.destination}, {nobody}"
     return f"the Service at {packet.destination} has no such port (it has {ports}): it goes on{by}, to {nobody}"
+
+
+def service(packet: Packet, frontends: Iterable[Frontend]) -> str:
+    """Whose address it is: "default/web:http", "default/web" if the port is none of its; "": nobody knows."""
+    ours = [f for f in frontends if f.address == packet.destination and f.service]
+    exact = [f for f in ours if (f.port, f.protocol) == (packet.destination_port, packet.protocol)]
+    return exact[0].name if exact else f"{ours[0].namespace}/{ours[0].service}" if ours else ""
 
 
 def owner(facts: Facts, known: Surroundings, address: str) -> str:

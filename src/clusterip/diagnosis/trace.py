@@ -15,7 +15,7 @@ from clusterip.diagnosis.packet import Packet
 from clusterip.diagnosis.question import Client, Target, client, target
 from clusterip.diagnosis.remarks import remarks
 from clusterip.diagnosis.reply import way_back
-from clusterip.diagnosis.sentences import owner, reason
+from clusterip.diagnosis.sentences import owner, reason, service
 from clusterip.diagnosis.tracked import tracked
 from clusterip.diagnosis.walk.hooks import Hooks
 from clusterip.diagnosis.walk.programs import Indexes, programs
@@ -79,6 +79,7 @@ def told(walked: Walked) -> Trace:
         outcomes=outcomes,
         reply=steps(walked.back.branch, walked.programs) if walked.back else (),
         findings=tuple(sorted(remarks(walked), key=lambda finding: finding.rank)),
+        service=service(walked.packet, walked.frontends),
         answers=owner(walked.facts, walked.hooks.surroundings, walked.packet.destination) != "",
     )
 

@@ -1,0 +1,75 @@
+"""A walk that takes, wherever the model leaves something open, the way that the kernel took."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from clusterip.diagnosis.packet import Packet
+from clusterip.diagnosis.walk.branch import Branch, End
+from clusterip.diagnosis.walk.chain import NEXT, Into, Judged, Rules
+from clusterip.diagnosis.walk.hooks import Hooks
+from clusterip.rulesets.traced import Headers, Traced
+
+Met: TypeAlias = Mapping[tuple[str, int], Sequence[Traced]]  # by chain and rule, of one table at one hook
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The rules of one table, whose open questions a trace has answered. What is certain stays as the model has it."""
+
+    inner: Rules
+    met: Met
+    destination: tuple[str, int]  # where the packet was going in the end
+
+    @property
+    def program(self) -> str:
+        return self.inner.program
+
+    @property
+    def table(self) -> str:
+        return self.inner.table
+
+    def applicable(self, chain: str, packet: Packet) -> Iterable[int] | None:
+        return self.inner.applicable(chain, packet)
+
+    def told(self, chain: str, rule: int) -> tuple[str, str, int]:
+        return self.inner.told(chain, rule)
+
+    def judge(self, chain: str, rule: int, hook: str, branch: Branch) -> list[Judged]:
+        judged = self.inner.judge(chain, rule, hook, branch)
+        if len(judged) < 2:
+            return judged
+        met = [one for one in judged if one[1] is not NEXT or one[0].trail is not branch.trail]
+        told = self.met.get((chain, rule), ())
+        if not told:
+            return [one for one in judged if one not in met] or judged
+        return [one for one in met if self._as_told(one, told)] or met or judged
+
+    def _as_told(self, judged: Judged, told: Sequence[Traced]) -> bool:
+        after, act = judged
+        if isinstance(act, Into):
+            verdicts = {event.verdict for event in told}
+            return "" in verdicts or f"{'goto' if act.goto else 'jump'} {act.chain}" in verdicts
+        if act is End.ACCEPT and after.packet.destination_rewritten:
+            return (after.packet.destination, after.packet.destination_port) == self.destination
+        return True
+
+
+def following(hooks: Hooks, told: Iterable[tuple[str, str, Traced]], landed: Headers) -> Hooks:
+    """`told`: each event with the program and table it belongs to, as the rules of `hooks` name them."""
+    met: dict[tuple[str, str, str], dict[tuple[str, int], list[Traced]]] = {}
+    for program, table, event in told:
+        if event.rule is not None:
+            rules = met.setdefault((event.hook, program, table), {})
+            rules.setdefault((event.chain, event.rule), []).append(event)
+    destination = (landed.destination, landed.destination_port)
+    chains = {
+        hook: tuple(
+            base._replace(
+                rules=Following(base.rules, met.get((hook, base.rules.program, base.rules.table), {}), destination)
+            )
+            for base in bases
+        )
+        for hook, bases in hooks.chains.items()
+    }
+    return replace(hooks, chains=chains)
