@@ -121,7 +121,7 @@ def _entry(line: str, number: int) -> Entry | None:
         return None
     return Entry(
         *(words[0], int(words[1]), original, reply, timeout, states[0] if states else "", flags),
-        *(int(mark, 0), int(zone)),
+        *(int(mark, 16 if mark[1:2] == "x" else 10), int(zone)),
         family,  # type: ignore[arg-type]
         event,  # type: ignore[arg-type]
         tuple(f"{name}={value}" for name, value in rest.items()),

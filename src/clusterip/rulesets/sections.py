@@ -104,7 +104,7 @@ _BEGINNINGS = {
     ),
     Kind.CONNTRACK: r"[ \t]*(?:\[[^\]\n]{1,40}\][ \t]*){0,2}(?:ipv[46] +\d+ +)?[a-z][\w-]* +\d+ [^=\n]{0,80}\bsrc=",
     Kind.CONNTRACK_STATISTICS: r"cpu=\d+[ \t]",
-    Kind.INTERFACES: r"\d+: [^\s:]+: <|[^\s:]+ +(?:UP|DOWN|UNKNOWN|LOWERLAYERDOWN) +\S",
+    Kind.INTERFACES: r"\d+: [^\s:]+: <|\d+: \S+ +inet6? |[^\s:]+ +(?:UP|DOWN|UNKNOWN|LOWERLAYERDOWN) +\S",
     Kind.POLICY: r"\d+:\s+(?:not )?from \S",
     Kind.ROUTES: (
         r"(?:(?:unicast|local|broadcast|multicast|anycast) )?(?:default|[\da-fA-F]+[.:][\da-fA-F.:/]*) +"

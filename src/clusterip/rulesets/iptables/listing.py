@@ -16,6 +16,7 @@ from clusterip.rulesets.iptables.text import quoted
 from clusterip.rulesets.iptables.untold import Group, assembled
 
 _CHAIN = re.compile(r"Chain (\S+) \((?:policy (\S+?)(?: (\S+) packets, (\S+) bytes)?|.*)\)")
+_HEADINGS = re.compile(r"(num +)?( *pkts +bytes +)?target +prot +opt +(in +out +)?source +destination")
 _OPTIONS = frozenset(("--", "-f", "!f"))
 _PROTOCOLS = {"1": "icmp", "6": "tcp", "17": "udp", "33": "dccp", "58": "ipv6-icmp", "132": "sctp", "136": "udplite"}
 _EVERYWHERE = frozenset(("0.0.0.0/0", "::/0", "anywhere"))
@@ -51,7 +52,7 @@ class _Reader:
             self._chain = found[1]
             counters = v.Counters(_count(found[3]), _count(found[4]))
             self.groups[-1].declare(v.Chain(found[1], (), found[2] or "-", counters))
-        elif "target" in line and "prot" in line and "source" in line and line.split()[-1] == "destination":
+        elif _HEADINGS.fullmatch(line):
             self._columns = line.split()
         elif line[0] == "#":
             return
@@ -88,7 +89,7 @@ class _Reader:
 def _cells(line: str, columns: list[str]) -> dict[str, str] | None:
     """The columns by their headings, and "" for the rest. The target may be empty, and in IPv6 `opt`."""
     words = line.split(None, len(columns))
-    before = columns.index("target") if "target" in columns else 0
+    before = columns.index("target")
     if len(words) < len(columns) - 2:
         return None
     at = next((i for i in (before + 1, before + 2) if i < len(words) and words[i] in _OPTIONS), None)
