@@ -126,6 +126,13 @@ async def test_an_update_that_uses_a_node_port_twice_is_refused(api: Api) -> Non
     assert "duplicate nodePort" in status["message"]
 
 
+async def test_a_port_that_lacks_its_number_is_refused_before_it_takes_a_node_port(api: Api) -> None:
+    status = await api.refused("POST", SERVICES, service("a", type="NodePort", ports=[{"nodePort": 30080}]))
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535" in status["message"]
+    await api.ok("POST", SERVICES, service("b", type="NodePort", ports=[{"port": 80, "nodePort": 30080}]))
+
+
 async def test_external_ips_can_be_denied() -> None:
     """E36"""
     denying: Settings = replace(SETTINGS, deny_external_ips=True)

@@ -7,11 +7,12 @@ import copy
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterip.model import codec, defaults, patches, tables, validation
+from clusterip.model import codec, defaults, objects, patches, tables, validation
 from clusterip.model.resources import RESOURCES, SERVICES, Resource
 from clusterip.model.schema import Scalar, Sequence, Struct, Table, Type, fields, struct_of
 from clusterip.model.service_update import carry_over, infer_families
@@ -100,6 +101,16 @@ def test_any_typed_document_is_completed_judged_and_shown(resource: Resource, da
     # sending back what was stored changes nothing
     again, _ = admitted(resource, obj, obj)
     assert again == obj
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=[r.kind for r in RESOURCES])
+@given(data=st.data())
+def test_any_typed_document_can_be_read_by_all_who_watch_its_kind(resource: Resource, data: st.DataObject) -> None:
+    # One that could not be read would stop their watches, of everybody's objects.
+    as_type = getattr(objects, resource.kind, None)
+    if as_type is not None:
+        obj, _ = admitted(resource, data.draw(documents(resource)), None)
+        msgspec.json.decode(msgspec.json.encode(obj), type=as_type)
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=[r.kind for r in RESOURCES])

@@ -31,6 +31,13 @@ def refused(body: bytes, resource: Resource = SERVICES, media: str = "applicatio
     return caught.value
 
 
+def test_a_required_scalar_that_is_missing_is_its_types_zero() -> None:
+    node = read({"status": {"conditions": [{"status": "True"}]}}, NODES)
+    assert node.obj["status"]["conditions"] == [{"type": "", "status": "True"}]
+    service = read({"spec": {"ports": [{"nodePort": 30080}]}})
+    assert service.obj["spec"]["ports"] == [{"port": 0, "nodePort": 30080}]
+
+
 @pytest.mark.parametrize(
     ("resource", "document", "fragment"),
     [
@@ -89,7 +96,7 @@ def test_null_is_absence_except_where_something_must_stand() -> None:
         "kind": "Service",
         "apiVersion": "v1",
         "metadata": {"name": "a", "labels": {"a": ""}},
-        "spec": {"ports": [{}], "externalIPs": [""]},
+        "spec": {"ports": [{"port": 0}], "externalIPs": [""]},
     }
 
 

@@ -1,7 +1,8 @@
 """A decoded document against the shape of its kind: wrong types refused, unknown fields dropped and named.
 
 Follows what Go's decoder does with the same document, because clients see the result: `null` is absence, fields are
-matched by exact case, a number with a fraction is no integer, times come out in UTC, quantities as strings.
+matched by exact case, a number with a fraction is no integer, times come out in UTC, quantities as strings, a
+required field that is missing has its type's zero. So everybody who knows the kind can read what is stored.
 """
 
 import base64
@@ -10,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from clusterip.model.schema import Scalar, Sequence, Struct, Table, Type, fields, go_name
@@ -20,6 +22,16 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\
 _WIDTH = {"int32": 31, "int64": 63}
 _DEEPEST = 100  # levels of free-form JSON
 _ABSENT = object()
+# What Go writes for a scalar that nobody set. It writes `null` for a time, which is absence again.
+_ZEROS: Mapping[str, Any] = {
+    "string": "",
+    "bytes": "",
+    "bool": False,
+    "int32": 0,
+    "int64": 0,
+    "int-or-string": 0,
+    "float64": 0.0,
+}
 
 
 class WrongType(Exception):
@@ -89,7 +101,19 @@ class _Walk:
             empty = isinstance(one.type, Sequence | Table) and not value and not one.required
             if value is not _ABSENT and not empty:
                 kept[name] = value
+        for name, zero in _always(of):
+            kept.setdefault(name, zero)
         return kept
+
+
+@cache
+def _always(of: Struct) -> tuple[tuple[str, Any], ...]:
+    """The fields that are written even if nobody set them, with what is written then."""
+    return tuple(
+        (name, _ZEROS[one.type.word])
+        for name, one in fields(of).items()
+        if one.required and isinstance(one.type, Scalar) and one.type.word in _ZEROS
+    )
 
 
 def conform(of: Struct, document: Mapping[str, Any]) -> Conformed:
@@ -104,22 +128,16 @@ def _filled(of: Type, value: Any) -> Any:
     if value is not _ABSENT:
         return value
     match of:
-        case Struct() | Table():
+        case Struct():
+            return _Walk().struct(of, {}, Place())
+        case Table():
             return {}
         case Sequence():
             return []
-        case Scalar("int32" | "int64" | "int-or-string"):
-            return 0
-        case Scalar("float64"):
-            return 0.0
-        case Scalar("bool"):
-            return False
         case Scalar("quantity"):
             return "0"
-        case Scalar("any" | "time" | "microtime"):
-            return None
-        case Scalar():
-            return ""
+        case Scalar(word):
+            return _ZEROS.get(word)
 
 
 def _expect(kind: type, value: Any, of: Type, place: Place) -> Any:
