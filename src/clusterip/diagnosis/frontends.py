@@ -8,8 +8,8 @@ from clusterip.diagnosis.facts import Facts
 from clusterip.rulesets.iptables import values as v
 from clusterip.rulesets.nft import values as n
 
-_COMMENT = re.compile(r"([a-z0-9.-]+)/([a-z0-9.-]+)(?::([a-z0-9-]+))? (?:cluster IP|has no (?:local )?endpoints)")
-_OUTSIDE = re.compile(r"([a-z0-9.-]+)/([a-z0-9.-]+)(?::([a-z0-9-]+))? (external|loadbalancer) IP")
+_COMMENT = re.compile(r"([a-z0-9.-]+)/([a-z0-9.-]+)(?::([a-z0-9-]*))? (?:cluster IP|has no (?:local )?endpoints)")
+_OUTSIDE = re.compile(r"([a-z0-9.-]+)/([a-z0-9.-]+)(?::([a-z0-9-]*))? (external|loadbalancer) IP")
 _CHAIN = re.compile(r"(service|external|firewall)-[A-Z0-9]{8}-([^/]+)/([^/]+)/(tcp|udp|sctp)/(.*)")
 _ELEMENT = re.compile(r"([a-z0-9.-]+)/([a-z0-9.-]+)(?::([a-z0-9-]+))?")
 

@@ -9,21 +9,25 @@ from clusterip.diagnosis.frontends import Frontend
 from clusterip.diagnosis.question import Client, addresses
 from clusterip.diagnosis.walk.surroundings import Route, Surroundings, by_length
 from clusterip.rulesets import host
+from clusterip.rulesets.ipset import IPSet
 from clusterip.rulesets.iptables import values as v
 from clusterip.rulesets.nft import values as n
 
+_IPVS_SETS = frozenset({"KUBE-CLUSTER-IP", "KUBE-LOAD-BALANCER", "KUBE-EXTERNAL-IP", "KUBE-IPVS-IPS"})
 _TABLES = frozenset({"main", "default"})
 _ENOUGH = 20  # chains of Services to look for the range that their proxy takes for pods'
 
 
 def surroundings(facts: Facts, frontends: Iterable[Frontend]) -> Surroundings:
     local = {*_interface_addresses(facts), *_told_by_rules(facts), *_told_by_api(facts), *_local_routes(facts)}
+    served_by_ipvs = {a for name, found in (facts.ipsets or {}).items() if name in _IPVS_SETS for a in _firsts(found)}
     foreign = {a for p in facts.pods if not p.spec.host_network for a in addresses(p)}
-    if facts.ipvs is None:
+    if facts.ipvs is None and not served_by_ipvs:
         foreign |= {f.address for f in frontends if f.kind == "clusterIP"}
     elif facts.interfaces is None:
         # The proxy puts every virtual address on a device of the node's, or none of them would be served.
-        local |= {s.frontend.address for s in facts.ipvs.services if s.frontend.address}
+        services = facts.ipvs.services if facts.ipvs else ()
+        local |= served_by_ipvs | {s.frontend.address for s in services if s.frontend.address}
     return Surroundings(
         local=frozenset(local),
         complete=facts.interfaces is not None,
@@ -56,6 +60,10 @@ def asked_by(known: Surroundings, client: Client) -> Surroundings:
     if client.kind == "node":
         return replace(known, local=known.local | {client.address})
     return replace(known, foreign=lambda address: address == client.address or known.foreign(address))
+
+
+def _firsts(found: IPSet) -> list[str]:
+    return [m.parts[0] for m in found.members if m.parts and "/" not in m.parts[0]]
 
 
 def _interface_addresses(facts: Facts) -> set[str]:

@@ -7,9 +7,10 @@ from clusterip.diagnosis.findings import Evidence, Finding
 from clusterip.diagnosis.outcomes import Reached, share
 from clusterip.diagnosis.packet import ICMP, socket
 from clusterip.diagnosis.sentences import service
-from clusterip.diagnosis.tracked import flows
+from clusterip.diagnosis.tracked import flows, translation
 from clusterip.diagnosis.walk.branch import Condition, End, Fired
 from clusterip.diagnosis.walked import Walked
+from clusterip.rulesets.conntrack import Entry
 
 _PROXY_CHAINS = ("KUBE-", "CLUSTERIP-")
 _PROXY_TABLES = ("kube-proxy", "clusterip")
@@ -85,11 +86,14 @@ def _lost(walked: Walked) -> Iterator[Finding]:
         if one.verdict != "unknown":
             continue
         note, cost = one.branch.note, one.branch.probability
-        if note.startswith("chain "):
-            table = note.split()
-            yield Finding("chain-missing", "E", f"{table[-6] if len(table) > 6 else ''}{table[1]}", note, (), cost)
-        else:
-            yield Finding("unknown-match", "W", note.partition(":")[0], f"{note}: it decides the answer", (), cost)
+        match note.split():
+            case ["chain", chain, "of", "table", *words]:
+                table = " ".join(words).partition(" is ")[0]
+                yield Finding("chain-missing", "E", f"{table}/{chain}", note, (), cost)
+            case ["IPVS", "takes", *_]:
+                yield Finding("incomplete-input", "I", name(walked), note, (), cost, "give the output of: ipvsadm -Ln")
+            case _:
+                yield Finding("unknown-match", "W", note.partition(":")[0], f"{note}: it decides the answer", (), cost)
 
 
 def _hanging(walked: Walked) -> Iterator[Finding]:
@@ -168,24 +172,30 @@ def _not_hooked(walked: Walked) -> Iterator[Finding]:
 
 def _tracked(walked: Walked) -> Iterator[Finding]:
     """What the connection table holds of this client and destination."""
-    entry, packet = walked.tracked, walked.packet
-    ours = any(
-        (f.address, f.port, f.protocol) == (packet.destination, packet.destination_port, packet.protocol)
-        for f in walked.frontends
-    )
-    if entry and ours and entry.translation.destination is None:
-        message = "an entry of the connection table leaves this flow untranslated, and each packet keeps it alive"
+    packet = walked.packet
+    asked = (packet.destination, packet.destination_port, packet.protocol)
+    if all((f.address, f.port, f.protocol) != asked for f in walked.frontends):
+        return
+    known = (walked.tracked.entry,) if walked.tracked else flows(walked.facts, packet)
+    lost = [e for e in known if translation(e).destination is None]
+    if lost:
+        message = "an entry of the connection table leaves a flow untranslated, and each packet of it keeps it alive"
         remedy = (
             f"conntrack -D -p {packet.protocol} --orig-dst {packet.destination} "
             f"--orig-port-dst {packet.destination_port} --reply-src {packet.destination}"
         )
-        yield Finding("conntrack-blackhole", "E", name(walked), message, (), None, remedy)
-        return
-    known = flows(walked.facts, packet)
-    if ours and known and not entry:
-        where = ", ".join(sorted({socket(e.reply.source, e.reply.source_port) for e in known})[:3])
-        message = f"{len(known)} flows of this client stay where they are ({where}): rules choose for new ones alone"
-        yield Finding("established-flows", "I", name(walked), message)
+        yield Finding("conntrack-blackhole", "E", name(walked), message, tuple(map(_shown, lost[:3])), None, remedy)
+    kept = [e for e in known if e not in lost]
+    if kept and not walked.tracked:
+        where = ", ".join(sorted({socket(e.reply.source, e.reply.source_port) for e in kept})[:3])
+        message = f"flows of this client stay where they are ({where}): rules choose for new ones alone"
+        yield Finding("established-flows", "I", name(walked), message, tuple(map(_shown, kept[:3])))
+
+
+def _shown(entry: Entry) -> Evidence:
+    one, back = entry.original, entry.reply
+    text = f"{entry.protocol} {socket(one.source, one.source_port)} -> {socket(one.destination, one.destination_port)}"
+    return Evidence(f"{text}, answered from {socket(back.source, back.source_port)}", "", entry.line)
 
 
 def _hairpin(walked: Walked) -> Iterator[Finding]:

@@ -34,6 +34,10 @@ def _delivered(found: Sequence[Reached]) -> str:
     kept = ", or, if it is remembered, where it was before" if len(fresh) < len(found) else ""
     if len(backends) == 1:
         return f"delivered to {backends[0]}{kept}{hidden}"
+    open_questions = {c: None for r in fresh for c in r.branch.when if c.kind != "affinity"}
+    if open_questions:
+        first = next(iter(open_questions))
+        return f"delivered to {' or '.join(backends[:4])}; which depends on whether {first.yes}{hidden}"
     shares = [share(fresh, lambda r, b=b: r.backend == b) for b in backends]  # type: ignore[misc]
     low, high = min(shares), max(shares)
     each = f"each {Fraction(1, len(backends))}" if high - low < _EVEN else f"{percent(low)} to {percent(high)} each"

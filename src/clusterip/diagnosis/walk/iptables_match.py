@@ -201,6 +201,8 @@ def _in_networks(address: str, networks: str) -> bool:
 def _interface(name: str | None, pattern: str, how: str) -> Answer:
     if pattern == "+":
         return True
+    if name is None and pattern == "lo":
+        return False  # what is not known is where a packet of others comes from or goes to
     if name is None:
         return Condition(
             f"{how} {pattern}", "unknown", f"it {how} {pattern}", f"it {how} another interface than {pattern}"

@@ -30,10 +30,11 @@ class Choice(NamedTuple):
 class IPVS:
     """Stands in the hooks like a chain of one rule."""
 
-    services: Services
+    services: Services | None  # None: not told; it has those that are `expected`
     connections: Connections | None
     settings: Settings
     surroundings: Surroundings
+    expected: frozenset[tuple[str, str]] = frozenset()  # ("10.96.0.10", "udp:53"): named by the proxy's sets
 
     @property
     def program(self) -> str:
@@ -44,13 +45,19 @@ class IPVS:
         return "ipvs"
 
     def applicable(self, chain: str, packet: Packet) -> Iterable[int]:
-        return range(1) if self._service(packet) else ()
+        return range(1) if self._service(packet) or self._untold(packet) else ()
+
+    def _untold(self, packet: Packet) -> bool:
+        asked = (packet.destination, f"{packet.protocol}:{packet.destination_port}")
+        return self.services is None and asked in self.expected
 
     def told(self, chain: str, rule: int) -> tuple[str, str, int]:
         return "", "", 0
 
     def judge(self, chain: str, rule: int, hook: str, branch: Branch) -> list[Judged]:
         service = self._service(branch.packet)
+        if service is None and self._untold(branch.packet):
+            return [(replace(branch, note="IPVS takes it, and its services are not in the input"), End.LOST)]
         if service is None:
             return [(branch, End.FELL_THROUGH)]
         known = self._known(service, branch.packet)
@@ -74,7 +81,7 @@ class IPVS:
             (packet.protocol, packet.destination, 0),
             ("fwm", "", packet.mark),
         ):
-            found = self.services.get(protocol, address, port)
+            found = self.services.get(protocol, address, port) if self.services else None
             if found and (protocol != "fwm" or packet.mark):
                 return found
         return None
@@ -145,6 +152,8 @@ def chosen(service: VirtualService) -> list[Choice]:
     servers = [s for s in service.servers if s.weight != 0]
     if not servers:
         return []
+    if len(servers) == 1:
+        return [Choice(servers[0], Fraction(1), False)]
     pick = _SCHEDULERS.get(service.scheduler or "wlc", _by_weight)
     return pick(servers)
 

@@ -155,6 +155,8 @@ class NftTable:
 
     def _perhaps(self, match: n.Match, packet: Packet, place: _Place) -> Answer:
         """Of a value that is not known, or not all of it: no element may agree with what is."""
+        if isinstance(match.left, n.Meta) and match.right in (n.Quoted("lo"), n.Word("lo")):
+            return match.operator == "!="  # what is not known is where a packet of others comes from or goes to
         if isinstance(match.left, n.Payload) and match.left.field == "saddr":
             match match.right:
                 case n.Prefix(address, length):

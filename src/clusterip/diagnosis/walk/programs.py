@@ -43,11 +43,19 @@ def programs(facts: Facts, surroundings: Surroundings, indexes: Indexes, *, ipv6
         found += _iptables(given, Matching(surroundings, facts.ipsets or {}), seen, indexes)
     for rules in facts.nft:
         found += _nft(rules, surroundings, "ip6" if ipv6 else "ip", seen)
-    if facts.ipvs is not None:
-        ipvs = IPVS(facts.ipvs, facts.ipvs_connections, facts.settings, surroundings)
+    expected = _ipvs_frontends(facts)
+    if facts.ipvs is not None or expected:
+        ipvs = IPVS(facts.ipvs, facts.ipvs_connections, facts.settings, surroundings, expected)
         found += [BaseChain(hook, at, "ipvs", ipvs, "") for hook, at in _IPVS_PRIORITIES.items()]
     by_hook = {hook: tuple(sorted((c for c in found if c.hook == hook), key=lambda c: c.priority)) for hook in HOOKS}
     return Programs(by_hook, {(c.rules.program, c.rules.table): c.rules for c in found})
+
+
+def _ipvs_frontends(facts: Facts) -> frozenset[tuple[str, str]]:
+    """Of the sets that a proxy in IPVS mode keeps beside its services."""
+    sets = facts.ipsets or {}
+    named = (sets[name] for name in ("KUBE-CLUSTER-IP", "KUBE-LOAD-BALANCER", "KUBE-EXTERNAL-IP") if name in sets)
+    return frozenset((m.parts[0], m.parts[1]) for found in named for m in found.members if len(m.parts) > 1)
 
 
 def _iptables(
