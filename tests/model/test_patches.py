@@ -70,6 +70,26 @@ def test_a_merge_patch_follows_its_rfc(target: Object, patch: Object, result: Ob
     assert patches.apply(patches.MERGE_PATCH, json.dumps(patch).encode(), target, SERVICES) == result
 
 
+@pytest.mark.parametrize(
+    ("operation", "why"),
+    [
+        ({"op": "test", "path": "/spec/type", "value": "x"}, "test /spec/type: the value there is not the one"),
+        ({"op": "test", "path": "/spec/none", "value": "x"}, "test /spec/none: the value there is not the one"),
+        ({"op": "remove", "path": "/none/x"}, "remove /none/x: the path leads to nothing"),
+        ({"op": "add", "path": "/spec/type/x", "value": 1}, "add /spec/type/x: the path leads to nothing"),
+        ({"op": "move", "path": "/spec/x", "from": "/none"}, "move /spec/x: nothing can be taken from /none"),
+        ({"op": "dance", "path": "/spec"}, "dance /spec: Unknown operation 'dance'"),
+        ({"op": "add"}, "add: Operation must have a 'path' member"),
+        ({}, "an operation: Operation"),
+    ],
+)
+def test_why_a_json_patch_does_not_fit_is_said_without_quoting_python(operation: Object, why: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        apply(patches.JSON_PATCH, [operation])
+    assert f"patch: {why}" in caught.value.message
+    assert not any(word in caught.value.message for word in ("<class", "{", "None"))
+
+
 def test_a_json_patch_is_applied_in_order() -> None:
     operations = [
         {"op": "test", "path": "/spec/type", "value": "ClusterIP"},

@@ -102,14 +102,32 @@ def _json_patch(operations: Any, obj: Object) -> Object:
     for operation in operations:
         try:
             result = jsonpatch.JsonPatch([operation]).apply(result, in_place=True)
-        except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-            raise _unfit(f"{operation.get('op')} {operation.get('path')}: {error}") from error
-        except (TypeError, KeyError, ValueError, IndexError, AttributeError, RecursionError) as error:
-            # the library walks into scalars and odd operands without looking
-            raise _unfit(f"{operation.get('op')} {operation.get('path')}: {error}") from error
+        except _REFUSED as error:
+            words = " ".join(str(operation[name]) for name in ("op", "path") if name in operation)
+            raise _unfit(f"{words or 'an operation'}: {_why(error, operation)}") from error
         if operation.get("op") == "copy" and len(msgspec.json.encode(result)) > _MOST_BYTES:
             raise ApiError(413, "RequestEntityTooLarge", "the patched object is too large")
     return _as_object(result)
+
+
+# All but the first two: the library walks into scalars and odd operands without looking.
+_REFUSED = (
+    *(jsonpatch.JsonPatchException, jsonpatch.JsonPointerException),
+    *(TypeError, KeyError, ValueError, IndexError, AttributeError, RecursionError),
+)
+
+
+def _why(error: Exception, operation: Object) -> str:
+    """In the reader's words: the library's quote Python and whole documents."""
+    match error:
+        case jsonpatch.JsonPatchTestFailed():
+            return "the value there is not the one that was expected"
+        case jsonpatch.InvalidJsonPatch():
+            return str(error)
+        case _ if operation.get("op") in ("move", "copy"):
+            return f"nothing can be taken from {operation.get('from')}, or it cannot be put there"
+        case _:
+            return "the path leads to nothing in the object, or into something that has no members"
 
 
 # --- RFC 7386 --------------------------------------------------------------------------------------------------
