@@ -52,6 +52,10 @@ def refused(old: Object | None, new: Object, held: Pools) -> ApiError:
     return caught.value
 
 
+def test_a_family_that_does_not_exist_is_left_to_validation() -> None:
+    assert "clusterIPs" not in run(None, service(families=("IPv5",)), pools()).service["spec"]
+
+
 def test_a_service_gets_an_address_of_the_dynamic_band_in_both_fields() -> None:
     made = run(None, service(), pools())
     assert made.service["spec"]["clusterIP"] == "10.96.1.1"

@@ -133,6 +133,12 @@ async def test_a_port_that_lacks_its_number_is_refused_before_it_takes_a_node_po
     await api.ok("POST", SERVICES, service("b", type="NodePort", ports=[{"port": 80, "nodePort": 30080}]))
 
 
+async def test_a_family_that_does_not_exist_is_refused(api: Api) -> None:
+    status = await api.refused("POST", SERVICES, service("a", ipFamilies=["IPv5"]))
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert 'spec.ipFamilies[0]: Unsupported value: "IPv5"' in status["message"]
+
+
 async def test_external_ips_can_be_denied() -> None:
     """E36"""
     denying: Settings = replace(SETTINGS, deny_external_ips=True)

@@ -88,6 +88,8 @@ class _Making:
             if address not in held:
                 self._check_address(address, given)
         for family in families[len(given) :]:
+            if family not in FAMILIES.values():
+                continue  # here too
             try:
                 chosen = self.pools.pick(family, self.draw())
             except RangeFull as error:
