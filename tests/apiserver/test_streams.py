@@ -94,13 +94,14 @@ async def test_exec_is_piped_both_ways(tmp_path: Path, protocol: str) -> None:
     ],
 )
 async def test_an_exec_that_cannot_be_is_refused_before_it_begins(
-    tmp_path: Path, query: str, protocol: str, code: int
+    tmp_path: Path, query: str, protocol: str, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with with_agent(tmp_path) as api:
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
             await api.session.ws_connect(f"{api.url}{PODS}/a/exec?{query}", protocols=(protocol,))
         assert caught.value.status == code
         assert (await api.refused("POST", f"{PODS}/a/exec?command=x&stdout=true"))["code"] == 400
+    assert not [record.message for record in caplog.records if record.levelname == "ERROR"]
 
 
 # --- proxy -----------------------------------------------------------------------------------------------------

@@ -147,6 +147,11 @@ async def _keep_bootstrapped(bootstrap: Bootstrap) -> None:
             log.warning("apiserver.bootstrap.failed error=%s", error.message)
 
 
+def _worth_saying(record: logging.LogRecord) -> bool:
+    """Not that: uvicorn says it of every WebSocket that was refused, although the refusal has been sent."""
+    return record.msg != "ASGI callable returned without completing handshake."
+
+
 def configured(app: App, settings: Settings) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
@@ -165,6 +170,7 @@ def configured(app: App, settings: Settings) -> uvicorn.Config:
         ws_max_size=16 << 20,
     )
     config.load()
+    logging.getLogger("uvicorn.error").addFilter(_worth_saying)
     if settings.tls_cert:
         config.ssl = _tls(settings.tls_cert, settings.tls_key)
     return config
