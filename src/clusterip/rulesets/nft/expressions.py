@@ -110,7 +110,7 @@ def _primary(words: Words, value: bool, depth: int) -> v.Expression:
         return v.Payload(word, words.take())
     if word in FIELDS and words.peek() in ("option", "exthdr"):
         return _other(words, word)
-    if word in literals.BARE_META and (not value or word == "mark"):
+    if word in literals.BARE_META:
         return v.Meta(word)
     if word[:1] == "@":
         return v.OtherExpression(word) if "," in word else v.SetName(word[1:])
