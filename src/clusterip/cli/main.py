@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kubeconfig": ("kubeconfig", "print the path of the cluster's kubeconfig"),
     "demo": ("demo", "walk the road of a packet on a real cluster"),
     "trace": ("trace", "where does this packet go, with which probability, by which rule"),
+    "doctor": ("doctor", "what is wrong with the Services, and what to do about it"),
     "rules": ("rules", "print what the proxy would write for manifests; no kernel, no root"),
     "apiserver": ("apiserver", "run the API server"),
     "controllers": ("controllers", "run the controllers"),

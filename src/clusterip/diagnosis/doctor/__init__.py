@@ -1,0 +1,107 @@
+"""What is wrong with the Services of a cluster, from whatever was given: findings by stable ids. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from clusterip.diagnosis.doctor import (
+    affinity,
+    chances,
+    drift,
+    firewall,
+    host,
+    ipvs,
+    kinds,
+    logs,
+    masquerade,
+    modes,
+    notfaults,
+    policies,
+    ranges,
+    refusals,
+    selection,
+    slices,
+    structure,
+    tables,
+    tracking,
+)
+from clusterip.diagnosis.doctor import missing as lacking
+from clusterip.diagnosis.doctor.known import Known, known
+from clusterip.diagnosis.doctor.missing import Missing
+from clusterip.diagnosis.doctor.programmed import Programmed, iptables_frontends, ipvs_frontends
+from clusterip.diagnosis.doctor.programmed_nft import nft_frontends
+from clusterip.diagnosis.facts import Input, merge
+from clusterip.diagnosis.findings import Finding
+from clusterip.rulesets.recognise import Recognised
+
+# Findings that say why a Service has no endpoints: its refusal in the rules is then no news.
+_EXPLAIN = frozenset(
+    {"selector-matches-no-pod", "all-endpoints-not-ready", "named-port-missing", "family-mismatch", "no-endpoints"}
+)
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True, rename="camel"):
+    """As JSON it is an interface, like the answer of `trace`."""
+
+    api_version: str = "clusterip/v1"
+    kind: str = "Diagnosis"
+    inputs: tuple[Input, ...] = ()
+    findings: tuple[Finding, ...] = ()  # what costs most first
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """0 nothing is broken, 1 something is."""
+        return int(any(f.level == "E" for f in self.findings))
+
+
+def diagnose(inputs: Sequence[Recognised], node: str = "") -> Diagnosis:
+    """`node`: whose view is asked for, by its name in the API; "": nobody's in particular."""
+    facts = merge(inputs, node)
+    all_known = known(inputs, node)
+    found = list(_findings(all_known, inputs, node))
+    wanting = lacking.missing(all_known)
+    found += lacking.find(all_known, facts.problems, wanting)
+    return Diagnosis(
+        inputs=facts.inputs,
+        findings=tuple(sorted(dict.fromkeys(found), key=lambda finding: finding.rank)),
+        missing=wanting,
+    )
+
+
+def programs_of(known: Known) -> tuple[Programmed, ...]:
+    return (
+        *(p for source in known.iptables for p in iptables_frontends(source)),
+        *(p for rules in known.nft for p in nft_frontends(rules)),
+        *ipvs_frontends(known),
+    )
+
+
+def _findings(known: Known, inputs: Sequence[Recognised], node: str) -> Iterator[Finding]:
+    programs = programs_of(known)
+    found = [
+        *selection.find(known),
+        *slices.find(known),
+        *kinds.find(known),
+        *policies.find(known),
+        *ranges.find(known),
+        *logs.find(known),
+        *host.find(known, programs),
+        *ipvs.find(known, programs),
+        *masquerade.find(known, programs),
+        *chances.find(known, programs),
+        *affinity.find(known, programs),
+        *drift.find(known, programs),
+        *tracking.find(known, programs),
+        *tables.find(known, programs),
+        *firewall.find(known, merge(inputs, node), programs),
+    ]
+    explained = {f.object.removeprefix("service ").partition(":")[0] for f in found if f.id in _EXPLAIN}
+    refused = refusals.refusals(known)
+    told = [*refusals.find(known, refused, programs, explained), *refusals.blackholes(known, refused)]
+    found += told
+    found += modes.find(known, programs, any(f.id == "stale-mode-rules" for f in told))
+    found += structure.find(known, [r for r in refused if not r.local])
+    yield from found
+    if not any(f.level == "E" for f in found):
+        yield from notfaults.find(known, programs)

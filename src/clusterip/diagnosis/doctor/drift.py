@@ -1,0 +1,197 @@
+"""What the programs hold against what the API says, and the programs against each other. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+
+from clusterip.diagnosis.doctor.backends import equal_shares, share_text, wanted
+from clusterip.diagnosis.doctor.known import Key, Known
+from clusterip.diagnosis.doctor.programmed import Frontend, Programmed
+from clusterip.diagnosis.findings import Evidence, Finding
+
+_STALE_REMEDY = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
+
+
+def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
+    variants = _both_variants(programs)
+    yield from _against_api(known, programs)
+    yield from _duplicates(programs, variants)
+    if not variants:
+        yield from _between_nodes(programs)
+
+
+# --- against the API --------------------------------------------------------------------------------------------------
+
+
+def _against_api(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
+    """A ready backend is missing only if no program of the node sends to it."""
+    wants: dict[Key, Mapping[str, object]] = {}
+    used: defaultdict[tuple[str, Frontend], set[str]] = defaultdict(set)
+    for p in programs:
+        used[p.name, p.frontend] |= {b for b, share in p.shares.items() if share}
+    told: set[tuple[str, str, str]] = set()
+    for p in programs:
+        key = p.key
+        if not key.name:
+            continue
+        if key not in wants:
+            wants[key] = wanted(known, key)
+        found = wanted(known, key).get(p.port_name) if wants[key] else None
+        if found is None:
+            if wants[key] and p.shares and not wants[key].keys() & {p.port_name}:
+                yield from _once(told, _port_gone(p))
+            continue
+        stale = {b: share for b, share in p.shares.items() if b not in found.held and share}
+        if stale:
+            yield from _once(told, _stale(p, stale, found.usable))
+        # A server of weight 0 is there: why it gets nothing is another question.
+        missing = [b for b in found.usable if b not in used[p.name, p.frontend] and b not in p.shares]
+        if missing and found.exact and not _refuses(p):
+            yield from _once(told, _missing(p, missing, found.usable))
+
+
+def _once(told: set[tuple[str, str, str]], finding: Finding) -> Iterator[Finding]:
+    """A Service port has several frontends, and each would say the same."""
+    at = (finding.id, finding.object, finding.evidence[0].file if finding.evidence else "")
+    if at not in told:
+        told.add(at)
+        yield finding
+
+
+def _refuses(p: Programmed) -> bool:
+    """A Local policy's chain holds this node's backends alone."""
+    return p.chain.startswith(("KUBE-SVL-", "KUBE-XLB-", "external-"))
+
+
+def _stale(p: Programmed, stale: Mapping[str, Fraction], usable: Sequence[str]) -> Finding:
+    share = sum(stale.values(), Fraction(0))
+    shown = ", ".join(f"{b} {share_text(s)}" for b, s in p.shares.items())
+    variant = f" (iptables {p.variant})" if p.variant else ""
+    message = (
+        f"The rules{variant} send {percent(share)} of new connections of {p.frontend} to {', '.join(stale)}, which "
+    )
+    message += f"no slice holds. Rules: {shown}; API: {equal_shares(usable) or 'no usable backend'}. The proxy is not "
+    message += "applying updates."
+    evidence = (p.place, *(Evidence(f"{backend} {share_text(part)}") for backend, part in stale.items()))
+    return Finding("stale-endpoint", "E", p.object, message, evidence, share, _STALE_REMEDY)
+
+
+def _port_gone(p: Programmed) -> Finding:
+    share = sum(p.shares.values(), Fraction(0))
+    message = (
+        f"The rules send {p.frontend} to {', '.join(p.shares)}, and no slice of the Service has a port of this name."
+    )
+    return Finding("stale-endpoint", "E", p.object, message, (p.place,), share, _STALE_REMEDY)
+
+
+def _missing(p: Programmed, missing: Sequence[str], usable: Sequence[str]) -> Finding:
+    message = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} ready in the slices, and the rules for "
+    message += f"{p.frontend} do not use {'it' if len(missing) == 1 else 'them'}: "
+    message += f"{len(usable) - len(missing)} of {len(usable)} backends get all connections."
+    if len(missing) == len(usable):
+        message = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} ready in the slices, and the rules for "
+        message += f"{p.frontend} use none of the ready backends."
+    share = None if any(p.shares.values()) else Fraction(1)
+    return Finding("missing-endpoint", "E", p.object, message, (p.place,), share, _STALE_REMEDY)
+
+
+def percent(share: Fraction) -> str:
+    value = float(share * 100)
+    return f"{value:.0f} %" if value == int(value) else f"{value:.2f} %"
+
+
+# --- both iptables variants, two proxies ------------------------------------------------------------------------------
+
+
+def _both_variants(programs: Sequence[Programmed]) -> bool:
+    """Whether these are programs of one node: one of each iptables variant, or of several modes."""
+    forms = {(p.form, p.variant or "legacy" if p.form == "iptables" else "") for p in programs}
+    files = {p.file for p in programs}
+    return len(forms) > 1 and len(files) >= 1 and len(forms) >= len(files)
+
+
+def _duplicates(programs: Sequence[Programmed], variants: bool) -> Iterator[Finding]:
+    held: defaultdict[str, list[Programmed]] = defaultdict(list)
+    for p in programs:
+        if p.form != "ipvs":
+            held["iptables-" + (p.variant or "legacy") if p.form == "iptables" else p.form].append(p)
+    if not variants or len(held) < 2:
+        return
+    names = sorted(held)
+    first = {name: {p.frontend: p for p in several} for name, several in held.items()}
+    shared = set.intersection(*(set(of) for of in first.values()))
+    differing = [f for f in shared if len({frozenset(first[n][f].shares.items()) for n in names}) > 1]
+    message = f"Service rules are in {' and in '.join(names)}. The nat hook that was registered first rewrites the "
+    message += "destination, and the other never sees the connection as it was"
+    message += (
+        f": {len(differing)} of {len(shared)} frontends that both hold go elsewhere in the two." if shared else "."
+    )
+    evidence = []
+    for frontend in sorted(differing)[:3] or sorted(shared)[:1]:
+        for name in names:
+            p = first[name][frontend]
+            shown = ", ".join(f"{b} {share_text(s)}" for b, s in p.shares.items()) or "no backend"
+            evidence.append(Evidence(f"{name}: {frontend} -> {shown}", p.place.file, p.place.line))
+    for name in names if not evidence else ():
+        evidence.append(held[name][0].place)
+    remedy = (
+        "iptables-legacy-save | grep -v KUBE | iptables-legacy-restore   # if kube-proxy writes the other variant; "
+    )
+    remedy += "or restart the node"
+    if "nftables" in held:
+        remedy = "kube-proxy --cleanup   # with the mode that is no longer used; or restart the node"
+    yield Finding("duplicate-backends", "E", " and ".join(names), message, tuple(evidence), None, remedy)
+
+
+# --- nodes against each other -----------------------------------------------------------------------------------------
+
+
+def _between_nodes(programs: Sequence[Programmed]) -> Iterator[Finding]:
+    files = sorted({p.file for p in programs})
+    if len(files) < 2:
+        return
+    by_frontend: defaultdict[tuple[str, Frontend], dict[str, Programmed]] = defaultdict(dict)
+    for p in programs:
+        if p.frontend.address and not _refuses(p):
+            by_frontend[p.form, p.frontend][p.file] = p
+    for (form, frontend), of_node in sorted(by_frontend.items(), key=lambda item: item[0]):
+        nodes = [f for f in files if any(p.form == form and p.file == f for p in programs)]
+        backends = {f: frozenset(of_node[f].shares) if f in of_node else None for f in nodes}
+        if len(set(backends.values())) > 1:
+            yield _drift(frontend, of_node, backends)
+
+
+def _drift(
+    frontend: Frontend, of_node: Mapping[str, Programmed], backends: Mapping[str, frozenset[str] | None]
+) -> Finding:
+    sets = list(backends.values())
+    usual = max(sets, key=lambda s: (sets.count(s), len(s or ())))
+    odd = [f for f, s in backends.items() if s != usual]
+    lacking = sorted({b for f in odd for b in (usual or frozenset()) - (backends[f] or frozenset())})
+    extra = sorted({b for f in odd for b in (backends[f] or frozenset()) - (usual or frozenset())})
+    parts = [f"misses {', '.join(lacking)}"] if lacking else []
+    parts += [f"still has {', '.join(extra)}"] if extra else []
+    message = (
+        f"{len(odd)} of {len(backends)} nodes ({', '.join(odd)}) {' and '.join(parts) or 'differs'} for {frontend}: "
+    )
+    message += "kube-proxy there is not syncing."
+    evidence = []
+    for f in backends:
+        if f not in of_node:
+            evidence.append(Evidence(f"{frontend} is not there", f))
+            continue
+        shown = ", ".join(f"{b} {share_text(s)}" for b, s in of_node[f].shares.items()) or "no backend"
+        evidence.append(Evidence(f"{frontend} -> {shown}", f, of_node[f].place.line))
+    first = next(iter(of_node.values()))
+    worst = max((_lost(of_node.get(f), usual) for f in odd), default=Fraction(0))
+    remedy = (
+        "kubectl logs -n kube-system -l k8s-app=kube-proxy --tail=50   # on that node; then restart its kube-proxy pod"
+    )
+    return Finding("node-drift", "E", first.object, message, tuple(evidence), worst or None, remedy)
+
+
+def _lost(p: Programmed | None, usual: frozenset[str] | None) -> Fraction:
+    """Of new connections from this node: those to what other nodes do not have; all where nothing is left."""
+    if p is None or not any(p.shares.values()):
+        return Fraction(1)
+    return sum((s for b, s in p.shares.items() if b not in (usual or frozenset())), Fraction(0))

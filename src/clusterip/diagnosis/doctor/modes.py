@@ -1,0 +1,86 @@
+"""Whose rules these are: of a mode that is no longer the proxy's, or of a proxy that is no longer there. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from clusterip.diagnosis.doctor.known import Known
+from clusterip.diagnosis.doctor.programmed import Programmed, share_list
+from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.rulesets import proxylog
+
+_REPLACED = {"true", "strict"}  # cilium-config: kube-proxy-replacement
+
+
+class Told(NamedTuple):
+    mode: str  # "iptables", "ipvs", "nftables"
+    place: Evidence
+
+
+def find(known: Known, programs: Sequence[Programmed], refused: bool) -> Iterator[Finding]:
+    """`refused`: rules of another mode were found to refuse what IPVS serves; that says it better."""
+    yield from _orphaned(known, programs)
+    told = _mode(known)
+    if told is None:
+        # A virtual server says what mode is in use, where nothing else does.
+        served = [p for p in programs if p.form == "ipvs" and p.shares]
+        told = Told("ipvs", served[0].place) if served and not known.nft else None
+    stale = [p for p in programs if told and p.form != told.mode and p.shares]
+    if told is None or not stale or refused:
+        return
+    current = {p.frontend: p for p in programs if p.form == told.mode}
+    differing = [p for p in stale if p.frontend in current and current[p.frontend].shares != p.shares]
+    p = (differing or stale)[0]
+    message = (
+        f"kube-proxy runs in {told.mode} mode, and {len(stale)} frontends of {p.form} mode are still in the kernel: "
+    )
+    message += f"{p.frontend} -> {share_list(p.shares)}. Nobody keeps them current. "
+    message += "They take the packet before the rules in use do."
+    evidence = (p.place, told.place)
+    remedy = f"kube-proxy --cleanup   # with its pod stopped and the old mode ({p.form}); or restart the node"
+    yield Finding("stale-mode-rules", "E", f"{p.form} rules", message, evidence, None, remedy)
+
+
+def _mode(known: Known) -> Told | None:
+    """As the log or the configuration says; the last one counts."""
+    found: Told | None = None
+    for config in known.of_kind("KubeProxyConfiguration"):
+        mode = config.values.document.get("mode")
+        if mode in ("iptables", "ipvs", "nftables"):
+            found = Told(mode, config.at(config.values.line, f"KubeProxyConfiguration: mode: {mode}"))
+    for log in known.logs:
+        for event in proxylog.events(log.values):
+            if isinstance(event, proxylog.ModeChosen):
+                found = Told(event.mode, log.at(event.line, f"log: using {event.mode}"))
+    return found
+
+
+def _orphaned(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
+    ours = [p for p in programs if p.shares]
+    if not ours:
+        return
+    place = _replaced(known) or _no_proxy(known)
+    if place is None:
+        return
+    p = ours[0]
+    message = f"{len(ours)} Service frontends are in the kernel ({p.frontend} -> {share_list(p.shares)} for one), and "
+    message += "no proxy "
+    message += f"keeps them: {place.text}. They go on rewriting packets as on the day it left."
+    remedy = "kube-proxy --cleanup   # of the version and mode that wrote them; or restart the node"
+    yield Finding("orphaned-rules", "E", f"{p.form} rules", message, (p.place, place), None, remedy)
+
+
+def _replaced(known: Known) -> Evidence | None:
+    for document in known.of_kind("ConfigMap"):
+        data = document.values.document.get("data")
+        value = data.get("kube-proxy-replacement") if isinstance(data, dict) else None
+        if str(value).lower() in _REPLACED:
+            return document.at(document.values.line, f"{document.values.name}: kube-proxy-replacement: {value}")
+    return None
+
+
+def _no_proxy(known: Known) -> Evidence | None:
+    """Of the pods of kube-system none is a proxy; as long as these were given at all."""
+    system = [p for p in known.pods if p.metadata.namespace == "kube-system"]
+    if len(system) < 2 or any("proxy" in p.metadata.name or "router" in p.metadata.name for p in system):
+        return None
+    return Evidence(f"of {len(system)} pods in kube-system none is kube-proxy")

@@ -1,0 +1,262 @@
+"""Frontends that the rules refuse or drop, and why: no endpoints, a Local policy without a backend here. Pure."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from clusterip.diagnosis.doctor.backends import equal_shares, wanted
+from clusterip.diagnosis.doctor.known import Key, Known, Sourced
+from clusterip.diagnosis.doctor.programmed import Form, Frontend, Programmed, service_name, share_list
+from clusterip.diagnosis.doctor.programmed_nft import frontend_of, target_of
+from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.rulesets import proxylog
+from clusterip.rulesets.iptables import line_text
+from clusterip.rulesets.iptables import values as ipt
+from clusterip.rulesets.iptables.saved import Saved
+from clusterip.rulesets.nft import values as nft
+
+NO_LOCAL = "has no local endpoints"
+_CLUSTER_IP_CHAINS = ("KUBE-SERVICES", "KUBE-SVL-")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    form: Form
+    file: str
+    chain: str
+    frontend: Frontend  # of no address and port where a chain of the Service itself says it
+    name: str  # "default/nginx:http"
+    answer: Literal["reject", "drop"]
+    local: bool  # because this node has no backend of a Local policy
+    place: Evidence
+
+    @property
+    def key(self) -> Key:
+        namespace, _, rest = self.name.partition("/")
+        return Key(namespace, rest.partition(":")[0]) if rest else Key("", "")
+
+    @property
+    def object(self) -> str:
+        return f"service {self.name}" if self.name else f"frontend {self.frontend}"
+
+
+def refusals(known: Known) -> tuple[Refusal, ...]:
+    found = [r for source in known.iptables for r in _iptables(source)]
+    found += [r for rules in known.nft for table in rules.values for r in _nft(rules, table)]
+    return tuple(found)
+
+
+def _iptables(source: Sourced[Saved]) -> Iterator[Refusal]:
+    for table in source.values.ruleset:
+        for name, chain in table.chains.items():
+            for number, rule in enumerate(chain.rules):
+                answer = _answer(rule)
+                service = service_name(rule.comment)
+                local = NO_LOCAL in rule.comment
+                if not answer or not service or not (local or "has no endpoints" in rule.comment):
+                    continue
+                place = source.rule(table.name, name, number, line_text(name, rule))
+                yield Refusal("iptables", source.file, name, _frontend(rule), service, answer, local, place)
+
+
+def _answer(rule: ipt.Rule) -> Literal["reject", "drop", ""]:
+    match rule.target:
+        case ipt.Reject():
+            return "reject"
+        case ipt.Drop() | ipt.Jump("KUBE-MARK-DROP"):
+            return "drop"
+    return ""
+
+
+def _frontend(rule: ipt.Rule) -> Frontend:
+    address, protocol, port = "", "", 0
+    for match in rule.matches:
+        match match:
+            case ipt.Destination(network, negated=False):
+                address = network.partition("/")[0]
+            case ipt.IPProtocol(name):
+                protocol = name
+            case ipt.Ports(destination=ipt.PortRange(first, _)):
+                port = first
+    return Frontend(protocol, address, port)
+
+
+def _nft(source: Sourced[nft.Ruleset], table: nft.Table) -> Iterator[Refusal]:
+    for held in table.sets.values():
+        if not held.name.startswith("no-endpoint-"):
+            continue
+        for element in held.elements:
+            frontend = frontend_of(element.key)
+            if frontend is None:
+                continue
+            dropped = isinstance(element.value, nft.Drop)
+            answer: Literal["reject", "drop"] = "drop" if dropped else "reject"
+            if not dropped and not target_of(element.value):
+                continue
+            text = f"table {table.family} {table.name}, map {held.name}: {frontend} : {answer}"
+            name = element.comment.strip('"')
+            place = Evidence(text, source.file)
+            yield Refusal("nftables", source.file, f"map {held.name}", frontend, name, answer, dropped, place)
+
+
+def find(
+    known: Known, found: Sequence[Refusal], programs: Sequence[Programmed], explained: Collection[str]
+) -> Iterator[Finding]:
+    """`explained`: Services whose lack of endpoints the API's objects have explained already."""
+    told: set[tuple[str, str]] = set()
+    by_ipvs = {p.frontend: p for p in programs if p.form == "ipvs" and any(p.shares.values())}
+    for refusal in found:
+        finding = _of(known, refusal, by_ipvs, explained)
+        if finding and (finding.id, finding.object) not in told:
+            told.add((finding.id, finding.object))
+            yield finding
+    yield from _empty_servers(programs)
+
+
+def _of(
+    known: Known, refusal: Refusal, by_ipvs: dict[Frontend, Programmed], explained: Collection[str]
+) -> Finding | None:
+    if refusal.local:
+        return _no_local(known, refusal) if not _blackholed(known, refusal) else None
+    if refusal.frontend in by_ipvs:
+        return _of_another_mode(refusal, by_ipvs[refusal.frontend])
+    wants = wanted(known, refusal.key)
+    usable = wants[port].usable if (port := refusal.name.partition(":")[2]) in wants else ()
+    if usable:
+        message = (
+            f"The rules refuse {refusal.frontend} as without endpoints, and the API has {equal_shares(usable)}. The "
+        )
+        message += "proxy is not applying updates."
+        remedy = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
+        return Finding("missing-endpoint", "E", refusal.object, message, (refusal.place,), Fraction(1), remedy)
+    if str(refusal.key) in explained:
+        return None
+    what = "rejects: the client is refused at once" if refusal.answer == "reject" else "drops: the client hears nothing"
+    message = f"The Service has no endpoints; for {refusal.frontend} this node {what}, where the rule is reached."
+    namespace, name = refusal.key
+    remedy = f"kubectl describe service {name} -n {namespace}; kubectl get pods -n {namespace} --show-labels"
+    return Finding("no-endpoints", "E", refusal.object, message, (refusal.place,), Fraction(1), remedy)
+
+
+def _of_another_mode(refusal: Refusal, program: Programmed) -> Finding:
+    message = (
+        f"IPVS serves {refusal.frontend} ({share_list(program.shares)}), and a rule left from iptables mode refuses "
+    )
+    message += "it. Pods' packets pass filter/INPUT before IPVS takes them up there, so they are refused; this host's "
+    message += "own are rewritten before they meet the rule, and arrive."
+    remedy = f"kube-proxy --cleanup   # or: iptables -F {refusal.chain}, and restart kube-proxy"
+    evidence = (refusal.place, program.place)
+    return Finding("stale-mode-rules", "E", refusal.object, message, evidence, Fraction(1), remedy)
+
+
+def _empty_servers(programs: Sequence[Programmed]) -> Iterator[Finding]:
+    """Virtual servers of IPVS without a real server on any node: on some it is the nodes that differ."""
+    served = {p.frontend for p in programs if p.shares}
+    for p in programs:
+        if p.form == "ipvs" and not p.shares and p.frontend not in served:
+            message = f"{p.frontend} has no real server: new connections are refused."
+            remedy = f"kubectl get endpointslices -A | grep {p.key.name or p.frontend.address}"
+            yield Finding("no-endpoints", "E", p.object, message, (p.place,), Fraction(1), remedy)
+
+
+# --- Local policies ---------------------------------------------------------------------------------------------------
+
+
+def _no_local(known: Known, refusal: Refusal) -> Finding:
+    internal = _is_cluster_ip(known, refusal)
+    policy = "internalTrafficPolicy" if internal else "externalTrafficPolicy"
+    endpoints = [
+        (e.addresses[0], e.node_name or "")
+        for s in known.slices_of.get(refusal.key, ())
+        for e in s.endpoints or ()
+        if e.addresses
+    ]
+    message = f"{policy}: Local, and this node has no backend of its own: packets "
+    message += (
+        f"to {refusal.frontend} are dropped here." if refusal.frontend.port else "that come from outside are dropped."
+    )
+    evidence = [refusal.place]
+    here = sorted(a for a, node in endpoints if node and node == known.node)
+    renamed = [
+        (log, e) for log in known.logs for e in proxylog.events(log.values) if isinstance(e, proxylog.NodeNotFound)
+    ]
+    remedy = f"kubectl patch service {refusal.key.name} -n {refusal.key.namespace} -p "
+    remedy += f'\'{{"spec":{{"{policy}":"Cluster"}}}}\'   # or run a backend on every node that clients reach'
+    if endpoints:
+        message += f" The slices have {', '.join(f'{a} on {node}' for a, node in endpoints)}."
+    for log, event in renamed[-1:]:
+        message += (
+            f' kube-proxy takes its node for "{event.node}", which the API does not have: no endpoint is local to '
+        )
+        message += "such a name, wherever it runs."
+        evidence.append(log.at(event.line, f'nodes "{event.node}" not found'))
+    if here or renamed:
+        message += f" {', '.join(here)} is on this node by its slice: the names differ." if here else ""
+        remedy = "start kube-proxy with the node's name as the API has it: --hostname-override=$(NODE_NAME), "
+        remedy += "spec.nodeName"
+    id_ = "itp-local" if internal else "no-local-endpoints"
+    return Finding(id_, "E", refusal.object, message, tuple(evidence), Fraction(1), remedy)
+
+
+def _is_cluster_ip(known: Known, refusal: Refusal) -> bool:
+    if refusal.form == "nftables":
+        return any(
+            refusal.frontend.address in {e.key.text for e in s.elements if isinstance(e.key, nft.Address)}
+            for rules in known.nft
+            for table in rules.values
+            for s in table.sets.values()
+            if s.name == "cluster-ips"
+        )
+    return refusal.chain.startswith(_CLUSTER_IP_CHAINS)
+
+
+def _blackholed(known: Known, refusal: Refusal) -> bool:
+    """Whether even pods of this node, which have a shorter way, fall into it: then that is what is told."""
+    return (
+        refusal.form == "nftables"
+        and not _is_cluster_ip(known, refusal)
+        and bool(refusal.frontend.address and _without_short_way(known, refusal.frontend))
+    )
+
+
+def blackholes(known: Known, found: Sequence[Refusal]) -> Iterator[Finding]:
+    for refusal in found:
+        if not (refusal.local and _blackholed(known, refusal)):
+            continue
+        chain = _without_short_way(known, refusal.frontend)
+        message = (
+            f"{refusal.frontend} is an external address of a Service with externalTrafficPolicy: Local. On this node, "
+        )
+        message += "which has no backend of its own, it is dropped for pods too: "
+        message += (
+            f'{chain} has no rule "short-circuit pod traffic", for kube-proxy does not know the pods\' range. The '
+        )
+        message += "host itself and the ClusterIP work."
+        remedy = "set clusterCIDR (or detectLocalMode) in kube-proxy's configuration; until then pods use the ClusterIP"
+        yield Finding("nft-local-blackhole", "E", refusal.object, message, (refusal.place,), Fraction(1), remedy)
+
+
+def _without_short_way(known: Known, frontend: Frontend) -> str:
+    """The frontend's external- chain if it lets no pod take the shorter way; "": it does, or there is none."""
+    for rules in known.nft:
+        for table in rules.values:
+            for held in table.sets.values():
+                for element in held.elements:
+                    chain = target_of(element.value)
+                    if chain.startswith("external-") and frontend_of(element.key) == frontend:
+                        return "" if _lets_pods(table.rules(chain)) else chain
+    return ""
+
+
+def _lets_pods(rules: Sequence[nft.Rule]) -> bool:
+    """A goto for sources of a range, or of an interface: not those of this node's own addresses alone."""
+    return any(
+        isinstance(s, nft.Match) and isinstance(s.left, (nft.Payload, nft.Meta)) and _goes(rule)
+        for rule in rules
+        for s in rule.statements
+    ) or any(_goes(rule) and not any(isinstance(s, nft.Match) for s in rule.statements) for rule in rules)
+
+
+def _goes(rule: nft.Rule) -> bool:
+    return any(isinstance(s, (nft.Goto, nft.Jump)) and s.chain.startswith("service-") for s in rule.statements)
