@@ -18,8 +18,16 @@ Play = Callable[[web.WebSocketResponse, web.Request], Awaitable[None]]
 
 
 @asynccontextmanager
-async def server(play: Play) -> AsyncIterator[Connection]:
+async def server(play: Play, containers: tuple[str, ...] = ("only",)) -> AsyncIterator[Connection]:
+    """Of one pod. As the API server, it wants a container of several named."""
+
+    async def pod(_: web.Request) -> web.Response:
+        spec = {"containers": [{"name": name} for name in containers]}
+        return web.json_response({"metadata": {"name": "p"}, "spec": spec, "status": {"phase": "Running"}})
+
     async def handle(request: web.Request) -> web.WebSocketResponse:
+        if request.query.get("container", "" if len(containers) > 1 else "only") not in containers:
+            raise web.HTTPBadRequest
         socket = web.WebSocketResponse(protocols=(PROTOCOL,))
         await socket.prepare(request)
         await play(socket, request)
@@ -28,6 +36,7 @@ async def server(play: Play) -> AsyncIterator[Connection]:
 
     app = web.Application()
     app.router.add_get(PATH, handle)
+    app.router.add_get(PATH.removesuffix("/exec"), pod)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -129,6 +138,20 @@ async def test_a_server_that_refuses_is_told() -> None:
     async with server(play) as connection:
         with pytest.raises(ExecFailed, match="404"):
             await execute(connection, Command("default", "other", ("ls",)))
+
+
+async def test_without_a_container_the_first_of_several_is_meant(capfd: pytest.CaptureFixture[str]) -> None:
+    async def play(socket: web.WebSocketResponse, request: web.Request) -> None:
+        await socket.send_bytes(b"\1" + request.query["container"].encode())
+        await socket.send_bytes(end(0))
+
+    async with server(play, containers=("first", "second")) as connection:
+        assert await execute(connection, Command("default", "p", ("ls",))) == 0
+        assert capfd.readouterr().out == "first"
+        assert await execute(connection, Command("default", "p", ("ls",), container="second")) == 0
+        assert capfd.readouterr().out == "second"
+        with pytest.raises(ExecFailed, match="has no container third"):
+            await execute(connection, Command("default", "p", ("ls",), container="third"))
 
 
 async def test_a_server_that_is_not_there_is_told() -> None:

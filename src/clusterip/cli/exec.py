@@ -8,7 +8,7 @@ import sys
 import click
 
 from clusterip.cli import options
-from clusterip.errors import Unavailable
+from clusterip.errors import BadInput, Unavailable
 
 HELP = """Run a command in a pod (POD or NAMESPACE/POD), on a node (node-1), on the control plane (control-plane) or on
 this machine (host).
@@ -29,15 +29,17 @@ In a pod it runs as with kubectl exec. The exit status is the command's.
 @click.option("-i", "--stdin", is_flag=True, help="Give the command our standard input (in a pod; elsewhere always).")
 @click.option("-t", "--tty", is_flag=True, help="Give the command a terminal (in a pod; elsewhere it has ours).")
 @click.argument("target")
-@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 def command(name: str, container: str, stdin: bool, tty: bool, target: str, argv: tuple[str, ...]) -> None:
+    argv = argv[1:] if argv[:1] == ("--",) else argv
+    if not argv:
+        raise BadInput(f"clusterip exec {target}: no command is given", hint=f"clusterip exec {target} -- hostname")
     from clusterip.lab.state import existing
     from clusterip.lab.targets import PodTarget, become
     from clusterip.lab.targets import target as parsed
 
     state, plan = existing(name)
     where = parsed(target, plan)
-    argv = argv[1:] if argv[0] == "--" else argv
     if not isinstance(where, PodTarget):
         if os.geteuid() != 0:
             raise Unavailable(

@@ -15,7 +15,7 @@ import sys
 import termios
 import tty
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 
@@ -41,6 +41,10 @@ class Command:
     stdin: bool = False
     tty: bool = False
 
+    @property
+    def where(self) -> str:
+        return f"{self.namespace}/{self.pod}"
+
     def query(self) -> list[tuple[str, str]]:
         flags = {"stdin": self.stdin, "stdout": True, "stderr": not self.tty, "tty": self.tty}
         return [
@@ -56,34 +60,47 @@ class ExecFailed(ClusterIPError):
 
 async def execute(connection: Connection, command: Command) -> int:
     """Runs it with our own standard streams; its exit status. Raises ExecFailed, Unavailable."""
-    url = f"{connection.server}/api/v1/namespaces/{command.namespace}/pods/{command.pod}/exec"
     headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
     async with aiohttp.ClientSession(headers=headers) as session:
         try:
-            socket = await session.ws_connect(
-                url, params=command.query(), protocols=(PROTOCOL,), ssl=tls.context(connection), max_msg_size=0
-            )
+            try:
+                socket = await _begin(session, connection, command)
+            except aiohttp.WSServerHandshakeError as error:
+                # To look the pod up first would cost everybody a request; only pods of several containers need it.
+                socket = await _begin(session, connection, await _chosen(connection, command, error.status))
         except aiohttp.WSServerHandshakeError as error:
-            raise await _refusal(connection, command, error.status) from error
+            raise ExecFailed(f"pod {command.where}: the API server refuses with {error.status}") from error
         except aiohttp.ClientError as error:
             raise Unavailable(f"API server {connection.server}: {error}", hint="clusterip status") from error
         async with socket:
             return await _converse(socket, command)
 
 
-async def _refusal(connection: Connection, command: Command, code: int) -> ExecFailed:
-    """Why the server would not begin: a refused WebSocket has no body that says so."""
-    where = f"pod {command.namespace}/{command.pod}"
+async def _begin(
+    session: aiohttp.ClientSession, connection: Connection, command: Command
+) -> aiohttp.ClientWebSocketResponse:
+    url = f"{connection.server}/api/v1/namespaces/{command.namespace}/pods/{command.pod}/exec"
+    return await session.ws_connect(
+        url, params=command.query(), protocols=(PROTOCOL,), ssl=tls.context(connection), max_msg_size=0
+    )
+
+
+async def _chosen(connection: Connection, command: Command, code: int) -> Command:
+    """The command in the pod's first container, if the server would not begin because none was named. Raises
+    ExecFailed with what else it may be: a refused WebSocket has no body that says so."""
     async with Api(connection) as api:
         try:
             pod = await api.get(PODS, command.namespace, command.pod, Pod)
         except ApiError as error:
             hint = f"kubectl get pods -n {command.namespace}"
-            return ExecFailed(f"{where}: {error.message}", hint)
-    names = [container.name for container in pod.spec.containers]
+            raise ExecFailed(f"pod {command.where}: {error.message}", hint) from None
+    names = [container.name for container in (*pod.spec.containers, *pod.spec.init_containers)]
     if command.container and command.container not in names:
-        return ExecFailed(f"{where}: has no container {command.container}", f"it has: {', '.join(names)}")
-    return ExecFailed(f"{where}: is {pod.status.phase}, the API server refuses with {code}", "clusterip status")
+        raise ExecFailed(f"pod {command.where}: has no container {command.container}", f"it has: {', '.join(names)}")
+    if pod.status.phase == "Running" and not command.container and len(names) > 1:
+        return replace(command, container=names[0])
+    hint = f"kubectl describe pod -n {command.namespace} {command.pod}"
+    raise ExecFailed(f"pod {command.where}: is {pod.status.phase}, the API server refuses with {code}", hint)
 
 
 async def _converse(socket: aiohttp.ClientWebSocketResponse, command: Command) -> int:
