@@ -38,12 +38,19 @@ def _stopped(walked: Walked) -> Iterator[Finding]:
             yield finding
 
 
+def _cost(affected: list[Reached]) -> Fraction | None:
+    """None: it hangs on something unknown, or on what the client did before."""
+    if any(condition.kind != "affinity" for r in affected for condition in r.branch.when):
+        return None
+    return share(affected, lambda r: True) or None
+
+
 def _stop(walked: Walked, stopped: list[Reached]) -> Finding | None:
     last, verdict = stopped[0].last, stopped[0].verdict
     assert last is not None  # by the caller
     text, file, line = walked.programs.told(last.program, last.table, last.chain, last.rule)
     evidence = (Evidence(text or last.text, file, line),)
-    of = share(stopped, lambda r: True)
+    of = _cost(stopped)
     said = f"{text} {last.text}"
     if last.program == "ipvs" or "has no endpoints" in said or _empty_by_map(last, verdict):
         message = f"the Service has no usable backend: new connections are {verdict}"
@@ -206,7 +213,7 @@ def _hairpin(walked: Walked) -> Iterator[Finding]:
     ]
     if not itself or walked.client.kind != "pod":
         return
-    cost = share(itself, lambda r: True)
+    cost = _cost(itself)
     if any(not r.branch.packet.source_rewritten for r in itself):
         message = "the client is itself a backend and is sent its own packets with its own source: they never arrive"
         yield Finding("masquerade-missing", "E", name(walked), message, (), cost)

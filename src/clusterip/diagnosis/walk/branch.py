@@ -5,6 +5,7 @@ condition: the probabilities of all ways with the same conditions sum up to one.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from typing import Literal, NamedTuple, TypeAlias
@@ -19,17 +20,15 @@ from clusterip.diagnosis.packet import Packet
 ConditionKind: TypeAlias = Literal["affinity", "unmodelled", "unknown", "order", "assumed"]
 
 
-class Condition(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Condition:
     """Something the answer hangs on that is not known. Equal keys are the same question."""
 
     key: str
-    kind: ConditionKind
-    yes: str  # what is so if it holds: "10.96.0.1 is an address of this node"
-    no: str
-    object: str = ""  # of what an unmodelled thing is part: a rule
-
-    def __hash__(self) -> int:
-        return hash(self.key)
+    kind: ConditionKind = field(compare=False)
+    yes: str = field(compare=False)  # what is so if it holds: "10.96.0.1 is an address of this node"
+    no: str = field(compare=False)
+    object: str = field(default="", compare=False)  # of what an unmodelled thing is part: a rule
 
 
 class Chance(NamedTuple):

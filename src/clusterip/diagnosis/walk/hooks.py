@@ -56,6 +56,7 @@ class Hooks:
     surroundings: Surroundings
     forwards: bool | None = None  # net.ipv4.ip_forward; None: not known, taken for on
     translation: Translation | None = None
+    in_order: bool = False  # it is known that chains of one priority run in the order in which they stand here
 
     # --- ways ---
 
@@ -186,7 +187,7 @@ class Hooks:
 
     def _all_of(self, chains: Sequence[BaseChain], first: Packet, start: Branch) -> list[Ended]:
         """Chains of one priority run in the order in which they were registered, which no listing tells."""
-        if len(chains) < 2:
+        if len(chains) < 2 or self.in_order:
             return self._in_order(chains, first, start)
         names = [f"{c.rules.program} {c.rules.table} {c.chain}" for c in chains]
         order = Condition(

@@ -232,7 +232,7 @@ class NftTable:
                     found.append((self._fires(drawn, place, f"ct mark {after.ct_mark:#x}", after), _GO_ON))
                 case _, Missing.ABSENT:
                     found.append((drawn, NEXT))
-                case ((n.Payload() | n.Meta("mark") | n.Ct("mark")), _):
+                case ((n.Payload(_, "saddr" | "daddr" | "sport" | "dport") | n.Meta("mark") | n.Ct("mark")), _):
                     why = (
                         f"{self.table} {place.chain}: {statement_text(n.Mangle(target, expression))!r} is not modelled"
                     )
@@ -280,7 +280,7 @@ class NftTable:
                 return [(replace(branch, note=why), End.LOST)]
             case n.Xt("target", _):
                 return [(branch, _GO_ON)]
-            case n.OtherStatement(text) if text.startswith(("queue", "tproxy", "fwd", "synproxy")):
+            case n.OtherStatement(text) if not _DECISIVE.isdisjoint(text.split()):
                 return [(replace(branch, note=f"{self.table} {place.chain}: {text!r} is not modelled"), End.LOST)]
             case _:
                 return self._asked(self._unknown(statement, place), branch)
@@ -344,6 +344,13 @@ class NftTable:
         return kept[1]
 
 
+# In a statement that is not modelled: what it does with the packet is not known.
+_DECISIVE = frozenset(
+    {
+        *("accept", "drop", "reject", "return", "jump", "goto", "queue", "vmap"),
+        *("dnat", "snat", "masquerade", "redirect", "tproxy", "synproxy", "fwd", "dup"),
+    }
+)
 _VERDICTS = (n.Accept, n.Drop, n.Return, n.Continue, n.Jump, n.Goto)
 
 
