@@ -15,7 +15,7 @@ from typing import NamedTuple
 from clusterip.errors import ClusterIPError, Unavailable
 from clusterip.kernel import netns as namespaces
 
-NETFILTER = 12  # the netlink protocol number
+NETFILTER, SOCK_DIAG = 12, 4  # netlink protocol numbers
 REQUEST, ACK, DUMP, CREATE, EXCLUSIVE = 0x1, 0x4, 0x300, 0x400, 0x200
 
 _NESTED, _TYPE_MASK = 0x8000, 0x3FFF
@@ -77,14 +77,14 @@ def inside(netns: str) -> AbstractContextManager[None]:
 
 
 class Netlink:
-    """One netfilter netlink socket, in the named namespace. Use as a context manager."""
+    """One netlink socket, in the named namespace. Use as a context manager."""
 
-    def __init__(self, netns: str = "", timeout: float = 5.0) -> None:
-        """`timeout`: seconds to wait for any one answer."""
+    def __init__(self, netns: str = "", timeout: float = 5.0, protocol: int = NETFILTER) -> None:
+        """`timeout`: seconds to wait for any one answer. `protocol`: NETFILTER or SOCK_DIAG."""
 
         with inside(netns):
             try:
-                self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETFILTER)
+                self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
             except OSError as error:
                 raise Unavailable(f"netfilter netlink: {error.strerror}", hint="it needs root and nfnetlink") from error
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
