@@ -28,6 +28,22 @@ def bind(source: str, target: str, *, recursive: bool = False) -> None:
     _mount(source, target, MS_BIND | (MS_REC if recursive else 0))
 
 
+def file_system(kind: str, target: str) -> None:
+    """Mount a fresh one of this kind ("bpf") that needs no device."""
+    _mount(kind, target, 0, kind)
+
+
+def kind_of(target: str) -> str:
+    """The kind of file system that is mounted at `target` itself, "" if none is."""
+    kind = ""
+    with open("/proc/self/mounts") as table:
+        for line in table:
+            _, where, found, *_ = line.split()
+            if where.replace("\\040", " ") == target:
+                kind = found  # the last one covers those before it
+    return kind
+
+
 def share(target: str) -> None:
     """What is mounted below `target` from now on is seen in mount namespaces copied from this one, and back."""
     _mount("none", target, MS_SHARED | MS_REC)
@@ -41,6 +57,6 @@ def unmount(target: str) -> None:
             raise MountFailed(target, code)
 
 
-def _mount(source: str, target: str, flags: int) -> None:
-    if _libc.mount(os.fsencode(source), os.fsencode(target), b"none", ctypes.c_ulong(flags), None) != 0:
+def _mount(source: str, target: str, flags: int, kind: str = "none") -> None:
+    if _libc.mount(os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), None) != 0:
         raise MountFailed(target, ctypes.get_errno())

@@ -8,8 +8,10 @@ import ctypes
 import errno
 import fcntl
 import os
+import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from clusterip.errors import BadInput, ClusterIPError
@@ -17,6 +19,7 @@ from clusterip.kernel import mounts
 
 DIRECTORY = Path("/run/netns")
 CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
+_SO_NETNS_COOKIE = 71  # include/uapi/asm-generic/socket.h
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -83,6 +86,21 @@ def inside(name: str) -> Iterator[None]:
     with _coming_back(name):
         enter(name)
         yield
+
+
+@contextmanager
+def inside_process(pid: int) -> Iterator[None]:
+    """As `inside`, where that process is. Raises NamespaceFailed if it has ended."""
+    name = f"of process {pid}"
+    with _coming_back(name), _opened(Path(f"/proc/{pid}/ns/net"), name) as fd:
+        _check(_libc.setns(fd, CLONE_NEWNET), name, "cannot be entered")
+        yield
+
+
+def cookie(name: str = "") -> int:
+    """The kernel's number for the namespace, "" for ours; no two have the same while the machine runs."""
+    with inside(name) if name else nullcontext(), socket.socket() as any_socket:
+        return int.from_bytes(any_socket.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
 
 
 @contextmanager
