@@ -1,0 +1,95 @@
+"""From what the maps hold to what they should hold, in an order of which every prefix is safe. Pure.
+
+New sets come in first, and nobody refers to them yet; then each Service moves over by one write, from its old backends
+to its new ones; then Services go; then the sets that nobody refers to any more. A program that has read a Service just
+before it moved, and its set just after it went, looks again.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from clusterip.dataplane.ebpf.compile import Piece
+from clusterip.dataplane.ebpf.layout import MAPS, Contents, Entries, MapName
+from clusterip.services.tracker import Change
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Entries of one map: written, or deleted."""
+
+    map: MapName
+    write: Entries = field(default_factory=lambda: MappingProxyType({}))
+    delete: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """To be done in order. Empty: there is nothing to do."""
+
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def written(self) -> int:
+        """Entries written."""
+        return sum(len(step.write) for step in self.steps)
+
+
+def load(pieces: Collection[Piece], seen: Contents) -> Delta:
+    """From `seen`, whatever it is, to exactly `pieces`. Of two that claim one frontend the first by key has it."""
+    return _between(seen, _union(sorted(pieces, key=lambda p: p.key, reverse=True)))
+
+
+def delta(changes: Iterable[Change[Piece]]) -> Delta:
+    """Only what changed.
+
+    Where an unchanged piece claims a frontend that a changed one gives up, the frontend goes, and the dataplane beneath
+    answers for it until the next load.
+    """
+    pairs = [(c.before, c.after) for c in changes if c.before != c.after]
+    before = _union([p for p, _ in pairs if p is not None])
+    after = _union([p for _, p in pairs if p is not None])
+    return _between(before, after)
+
+
+def _union(pieces: Iterable[Piece]) -> Contents:
+    union: dict[MapName, dict[bytes, bytes]] = {name: {} for name in MAPS}
+    for piece in pieces:
+        for name, entries in piece.contents.items():
+            union[name].update(entries)
+    return union
+
+
+def _between(before: Contents, after: Contents) -> Delta:
+    def write(name: MapName) -> Step:
+        had = before[name]
+        return Step(name, write={k: v for k, v in after[name].items() if had.get(k) != v})
+
+    def delete(name: MapName) -> Step:
+        return Step(name, delete=tuple(k for k in before[name] if k not in after[name]))
+
+    steps = (
+        *(write("slots"), write("members"), write("services")),
+        *(delete("services"), delete("members"), delete("slots")),
+    )
+    return Delta(tuple(step for step in steps if step.write or step.delete))
+
+
+def applied(contents: Contents, steps: Iterable[Step]) -> Contents:
+    """What the maps hold after these steps."""
+    result = {name: dict(entries) for name, entries in contents.items()}
+    for step in steps:
+        result[step.map].update(step.write)
+        for key in step.delete:
+            result[step.map].pop(key, None)
+    return result
+
+
+def differences(expected: Contents, seen: Contents) -> Mapping[MapName, int]:
+    """How many entries of each map are missing, strange or other than they should be; only maps that have any."""
+    counts = {
+        name: sum(seen[name].get(key) != value for key, value in expected[name].items())
+        + sum(key not in expected[name] for key in seen[name])
+        for name in MAPS
+    }
+    return {name: count for name, count in counts.items() if count}
