@@ -45,6 +45,24 @@ async def test_a_node_registers_itself_and_renews_its_lease(here: Tenant) -> Non
     assert node.status.allocatable["cpu"].isdecimal()
     lease = await here.api.get(LEASES, "kube-node-lease", NODE, Lease)
     assert (lease.spec.holder_identity, lease.spec.lease_duration_seconds) == (NODE, 40)
+    assert [owner.uid for owner in lease.metadata.owner_references] == [node.metadata.uid]
+
+
+async def test_a_node_that_was_deleted_registers_anew_at_its_next_renewal(here: Tenant) -> None:
+    before = await here.api.get(NODES, "", NODE, Node)
+    await here.api.delete(NODES, "", NODE)
+    await here.api.delete(LEASES, "kube-node-lease", NODE)  # as the garbage collector does
+
+    async def back() -> bool:
+        leases = (await here.api.list(LEASES, Lease, "kube-node-lease")).items
+        nodes = (await here.api.list(NODES, Node)).items
+        owners = [owner.uid for lease in leases for owner in lease.metadata.owner_references]
+        return bool(nodes) and owners == [node.metadata.uid for node in nodes]
+
+    await eventually(back, 15)
+    after = await here.api.get(NODES, "", NODE, Node)
+    assert after.metadata.uid != before.metadata.uid
+    assert after.spec.pod_cidr == "10.244.1.0/24"
 
 
 async def test_a_pod_runs_in_a_network_of_its_own_with_an_address_of_the_node(here: Tenant) -> None:

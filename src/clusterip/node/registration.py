@@ -1,4 +1,8 @@
-"""The node says that it is there: its Node object, and a Lease that it renews."""
+"""The node says that it is there: its Node object, and a Lease that it renews.
+
+The Lease belongs to the Node. When somebody deletes the Node, the garbage collector takes the Lease too, the next
+renewal fails, and the node registers anew.
+"""
 
 import asyncio
 import logging
@@ -30,13 +34,13 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 async def run(api: Api, settings: Settings) -> Never:
     """For ever; what the API server refuses, or does not answer, is tried again."""
-    started, next_status, backoff = time.time(), 0.0, Backoff()
+    started, next_status, owner, backoff = time.time(), 0.0, "", Backoff()
     while True:
         try:
             if time.monotonic() >= next_status:
-                await _register(api, settings, started)
+                owner = await _register(api, settings, started)
                 next_status = time.monotonic() + STATUS_EVERY
-            await _renew(api, settings)
+            await api.patch(LEASES, LEASE_NAMESPACE, settings.node_name, _lease(settings, owner))
         except ClusterIPError as error:
             next_status = 0.0  # who has forgotten our Lease has perhaps forgotten us
             log.warning("node.registration.failed node=%s error=%r", settings.node_name, error.message)
@@ -46,24 +50,27 @@ async def run(api: Api, settings: Settings) -> Never:
             await asyncio.sleep(RENEW_EVERY)
 
 
-async def _register(api: Api, settings: Settings, started: float) -> None:
+async def _register(api: Api, settings: Settings, started: float) -> str:
+    """The Node's uid."""
     await _create_if_missing(api, NODES, "", node(settings))
     body = {"metadata": {"labels": labels(settings)}, "spec": _spec(settings)}
     await api.patch(NODES, "", settings.node_name, body)
     said = {"status": node_status(settings, rfc3339(started), rfc3339(time.time()))}
-    await api.patch(NODES, "", settings.node_name, said, subresource="status", kind=PatchKind.STRATEGIC)
+    found = await api.patch(NODES, "", settings.node_name, said, subresource="status", kind=PatchKind.STRATEGIC)
+    owner: str = found["metadata"]["uid"]
+    await _create_if_missing(api, LEASES, LEASE_NAMESPACE, _lease(settings, owner))
+    return owner
 
 
-async def _renew(api: Api, settings: Settings) -> None:
+def _lease(settings: Settings, owner: str) -> Object:
+    node = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": settings.node_name, "uid": owner}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    spec = {"holderIdentity": settings.node_name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
-    try:
-        await api.patch(LEASES, LEASE_NAMESPACE, settings.node_name, {"spec": spec})
-    except ApiError as error:
-        if error.code != 404:
-            raise
-        lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": {"name": settings.node_name}}
-        await _create_if_missing(api, LEASES, LEASE_NAMESPACE, {**lease, "spec": spec})
+    return {
+        "apiVersion": LEASES.api_version,
+        "kind": LEASES.kind,
+        "metadata": {"name": settings.node_name, "ownerReferences": [node]},
+        "spec": {"holderIdentity": settings.node_name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
+    }
 
 
 async def _create_if_missing(api: Api, resource: Resource, namespace: str, body: Object) -> None:
