@@ -37,6 +37,7 @@ PROTOBUF = b"k8s\0\n\r\n\x02v1\x12\x07Service\x12\x10\n\x03\n\x01s\x12\x09\n\x07
 async def test_what_is_not_there_is_404(api: Api, path: str) -> None:
     status = await api.refused("GET", path)
     assert (status["code"], status["reason"]) == (404, "NotFound")
+    assert status["details"].get("name", "") in path  # kubectl debug crashes on a 404 without details
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,12 @@ class ApiError(ClusterIPError):
         super().__init__(message, hint)
         self.code = code
         self.reason = reason
-        self.details = details or {}
+        self.details = details
         self.causes = causes
 
     def status(self) -> Object:
         """The `Status` document that goes over the wire."""
-        details = dict(self.details)
+        details = dict(self.details or {})
         if self.causes:
             details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in self.causes]
         return {
@@ -49,6 +49,7 @@ class ApiError(ClusterIPError):
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
-            **({"details": details} if details else {}),
+            # Empty is not missing: on "could not find the requested resource" kubectl looks into it unasked.
+            **({"details": details} if details or self.details is not None else {}),
             "code": self.code,
         }
