@@ -22,7 +22,11 @@ class Headers(NamedTuple):
 
 
 class Traced(Struct, frozen=True, kw_only=True):
-    """One thing the kernel told. `rule` is the rule's place in its chain, from 0."""
+    """One thing the kernel told. `rule` is the rule's place in its chain, from 0.
+
+    iptables-legacy takes a rule that matches everything and ends the chain for that chain's end or policy, and tells so:
+    there `rule` is given with every kind, and is the number of the chain's rules where its end is meant.
+    """
 
     program: Literal["nft", "legacy"]  # whose chains: nftables' (iptables-nft among them), or iptables-legacy's
     family: str  # of the table: "ip", "ip6", "inet"
@@ -46,13 +50,16 @@ _SENT: tuple[HookName, ...] = ("output", "postrouting", "prerouting", "input")  
 def merged(nft: Iterable[Traced], legacy: Iterable[Traced]) -> tuple[Traced, ...]:
     """Both in the order of the hooks and of their priorities: the kernel tells of each in an order of its own.
 
-    Which of two chains with one priority ran first is not told; nft's are taken for the first.
+    Which of two chains with one priority ran first is not told. nft's are taken for the first, unless one dropped the
+    packet: nothing came after that.
     """
     events = [*nft, *legacy]
     order = _SENT if any(event.hook == "output" for event in events) else _FORWARDED
+    last = {(event.hook, event.priority) for event in events if event.verdict == "drop"}
+
+    def place(event: Traced) -> tuple[int, int, bool]:
+        at = order.index(event.hook) if event.hook in order else len(order)
+        return at, event.priority, event.program == "nft" and (event.hook, event.priority) in last
+
     # Stable: what one of them told within a chain stays as it was told.
-    return tuple(sorted(events, key=lambda event: (_place(order, event.hook), event.priority)))
-
-
-def _place(order: tuple[HookName, ...], hook: HookName) -> int:
-    return order.index(hook) if hook in order else len(order)
+    return tuple(sorted(events, key=place))
