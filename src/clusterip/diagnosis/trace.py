@@ -18,7 +18,7 @@ from clusterip.diagnosis.reply import way_back
 from clusterip.diagnosis.sentences import owner, reason, service
 from clusterip.diagnosis.tracked import tracked
 from clusterip.diagnosis.walk.hooks import Hooks
-from clusterip.diagnosis.walk.programs import Indexes, programs
+from clusterip.diagnosis.walk.programs import Kept, programs
 from clusterip.diagnosis.walk.surroundings import Surroundings
 from clusterip.diagnosis.walked import Walked
 
@@ -28,7 +28,7 @@ class Tracer:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self._indexes: Indexes = {}
+        self._kept = Kept()
 
     @cached_property
     def frontends(self) -> tuple[Frontend, ...]:
@@ -50,7 +50,7 @@ class Tracer:
 
     def walk(self, source: Client, to: Target) -> Walked:
         known = asked_by(self._known, source)
-        has = programs(self.facts, known, self._indexes, ipv6=":" in to.address)
+        has = programs(self.facts, known, self._kept, ipv6=":" in to.address)
         packet = _packet(source, to, known)
         entry = tracked(self.facts, packet)
         if entry:

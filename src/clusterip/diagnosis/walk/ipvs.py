@@ -17,6 +17,7 @@ from clusterip.diagnosis.walk.surroundings import Surroundings
 from clusterip.rulesets.host import Settings
 from clusterip.rulesets.ipvs import Connections, RealServer, Services, VirtualService
 
+_BINDING = frozenset({"dh", "lblc", "lblcr"})  # schedulers that bind a destination to one real server
 _QUIESCENT = "net.ipv4.vs.expire_quiescent_template"
 
 
@@ -70,6 +71,8 @@ class IPVS:
         if not choices:
             fired = self._fired(service, hook, branch.packet, branch.packet, "reject", "no real server takes it")
             return [*found, (branch.fires(fired), End.REJECT)]
+        if service.scheduler in _BINDING:
+            return found + self._bound(service, [c.server for c in choices], hook, branch)
         for choice in choices:
             likely = branch.likely(choice.share, long_run=choice.long_run)
             found.append(self._sent(service, choice.server, hook, likely, ""))
@@ -118,6 +121,16 @@ class IPVS:
             found.append(self._sent(service, server, hook, branch.given(remembers, True), "as it is remembered"))
             branch = branch.given(remembers, False)
         return branch, found
+
+    def _bound(self, service: VirtualService, servers: Sequence[RealServer], hook: str, branch: Branch) -> list[Judged]:
+        """One of them for every client, and which is nowhere told."""
+        found: list[Judged] = []
+        for server in servers[:-1]:
+            what = f"{service.scheduler} has bound {service.frontend.address} to {socket(server.address, server.port)}"
+            bound = Condition(f"bound {what}", "unknown", what, what.replace(" has bound ", " has not bound "))
+            found.append(self._sent(service, server, hook, branch.given(bound, True), ""))
+            branch = branch.given(bound, False)
+        return [*found, self._sent(service, servers[-1], hook, branch, "")]
 
     def _serves(self, server: RealServer) -> bool:
         """Whether a remembered client still gets it: one of weight 0 unless the kernel forgets such memories."""

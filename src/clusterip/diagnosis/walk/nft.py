@@ -33,6 +33,9 @@ _GO_ON = _Go.ON
 _Result: TypeAlias = tuple[Branch, Act | _Go]
 
 
+SetIndexes: TypeAlias = dict[int, tuple[object, Index]]  # by the id of what was indexed, which is kept alive
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     hook: str
@@ -45,7 +48,7 @@ class NftTable:
     rules: n.Table
     surroundings: Surroundings
     places: Places
-    _indexes: dict[int, tuple[object, Index]] = field(default_factory=dict)  # by id of what was indexed, kept alive
+    _indexes: SetIndexes = field(default_factory=dict)
 
     @property
     def program(self) -> str:

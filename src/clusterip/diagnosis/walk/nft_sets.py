@@ -13,6 +13,7 @@ class Index:
         self.exact: dict[Known, n.Element] = {}
         self.wide: list[n.Element] = []
         self.rest: n.Element | None = None
+        self._partial: dict[tuple[int, ...], set[tuple[Scalar, ...]]] = {}
         for element in elements:
             if isinstance(element.key, n.Any):
                 self.rest = element
@@ -32,14 +33,24 @@ class Index:
         """Whether any element agrees with what is known of a value."""
         if self.rest is not None:
             return True
-        elements = (*self.exact.values(), *self.wide)
+        places = tuple(at for at, part in enumerate(parts) if not isinstance(part, Missing))
+        if tuple(parts[at] for at in places) in self._parts_at(places):
+            return True
         return any(
             isinstance(e.key, n.Concat)
             and all(
                 isinstance(p, Missing) or covers(k, p) is not False for k, p in zip(e.key.parts, parts, strict=False)
             )
-            for e in elements
+            for e in self.wide
         )
+
+    def _parts_at(self, places: tuple[int, ...]) -> set[tuple[Scalar, ...]]:
+        """Of all elements that are one value, what they have at these places."""
+        found = self._partial.get(places)
+        if found is None:
+            rows = [key for key in self.exact if isinstance(key, tuple) and len(key) > max(places, default=-1)]
+            found = self._partial[places] = {tuple(row[at] for at in places) for row in rows}
+        return found
 
 
 def _exact(key: n.Expression) -> Known | None:

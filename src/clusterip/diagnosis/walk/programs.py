@@ -1,8 +1,8 @@
 """All programs of a node that a packet of one family passes, by hook."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Literal
 
 from clusterip.diagnosis.facts import Facts, IptablesRules, NftRules
 from clusterip.diagnosis.walk.chain import Rules
@@ -10,8 +10,9 @@ from clusterip.diagnosis.walk.hooks import BaseChain, HookName, Kind
 from clusterip.diagnosis.walk.iptables import Index, IptablesTable
 from clusterip.diagnosis.walk.iptables_match import Matching
 from clusterip.diagnosis.walk.ipvs import IPVS
-from clusterip.diagnosis.walk.nft import NftTable
+from clusterip.diagnosis.walk.nft import NftTable, SetIndexes
 from clusterip.diagnosis.walk.surroundings import Surroundings
+from clusterip.rulesets.nft import values as n
 
 HOOKS: tuple[HookName, ...] = ("prerouting", "input", "forward", "output", "postrouting")
 
@@ -32,17 +33,23 @@ class Programs:
         return rules.told(chain, rule) if rules and rule >= 0 else ("", "", 0)
 
 
-Indexes: TypeAlias = dict[tuple[str, str], dict[str, Index]]  # by program and table; kept from question to question
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was learned of large chains and sets, so that later questions are quick."""
+
+    chains: dict[tuple[str, str], dict[str, Index]] = field(default_factory=dict)  # by program and table
+    sets: dict[str, SetIndexes] = field(default_factory=dict)  # by table
+    hooked: dict[str, tuple[n.Chain, ...]] = field(default_factory=dict)  # base chains, by table
 
 
-def programs(facts: Facts, surroundings: Surroundings, indexes: Indexes, *, ipv6: bool) -> Programs:
+def programs(facts: Facts, surroundings: Surroundings, kept: Kept, *, ipv6: bool) -> Programs:
     """Of a table that was given twice the first counts, a listing that does not tell all last."""
     found: list[BaseChain] = []
     seen: set[tuple[str, str]] = set()
     for given in sorted((r for r in facts.iptables if r.ipv6 == ipv6), key=lambda r: r.listed):
-        found += _iptables(given, Matching(surroundings, facts.ipsets or {}), seen, indexes)
+        found += _iptables(given, Matching(surroundings, facts.ipsets or {}), seen, kept)
     for rules in facts.nft:
-        found += _nft(rules, surroundings, "ip6" if ipv6 else "ip", seen)
+        found += _nft(rules, surroundings, "ip6" if ipv6 else "ip", seen, kept)
     expected = _ipvs_frontends(facts)
     if facts.ipvs is not None or expected:
         ipvs = IPVS(facts.ipvs, facts.ipvs_connections, facts.settings, surroundings, expected)
@@ -58,16 +65,14 @@ def _ipvs_frontends(facts: Facts) -> frozenset[tuple[str, str]]:
     return frozenset((m.parts[0], m.parts[1]) for found in named for m in found.members if len(m.parts) > 1)
 
 
-def _iptables(
-    given: IptablesRules, matching: Matching, seen: set[tuple[str, str]], indexes: Indexes
-) -> Iterator[BaseChain]:
+def _iptables(given: IptablesRules, matching: Matching, seen: set[tuple[str, str]], kept: Kept) -> Iterator[BaseChain]:
     program = f"iptables-{given.variant}" if given.variant else "iptables"
     for table in given.ruleset:
         if (program, table.name) in seen:
             continue
         seen.add((program, table.name))
-        kept = indexes.setdefault((f"{program}{given.ipv6}", table.name), {})
-        rules = IptablesTable(program, table, matching, given.places, kept)
+        indexes = kept.chains.setdefault((f"{program}{given.ipv6}", table.name), {})
+        rules = IptablesTable(program, table, matching, given.places, indexes)
         for hook in HOOKS:
             chain = table.chains.get(hook.upper())
             if chain is None or (not chain.rules and chain.policy != "DROP"):
@@ -80,7 +85,7 @@ def _iptables(
 
 
 def _nft(
-    given: NftRules, surroundings: Surroundings, family: Literal["ip", "ip6"], seen: set[tuple[str, str]]
+    given: NftRules, surroundings: Surroundings, family: Literal["ip", "ip6"], seen: set[tuple[str, str]], kept: Kept
 ) -> Iterator[BaseChain]:
     """Tables that iptables-nft keeps are told better by its own dump, where there is one."""
     for table in given.ruleset:
@@ -91,8 +96,10 @@ def _nft(
         if ("nft", name) in seen:
             continue
         seen.add(("nft", name))
-        rules = NftTable(table, surroundings, given.places)
-        for chain in table.chains.values():
+        rules = NftTable(table, surroundings, given.places, kept.sets.setdefault(name, {}))
+        if name not in kept.hooked:
+            kept.hooked[name] = tuple(chain for chain in table.chains.values() if chain.hook)
+        for chain in kept.hooked[name]:
             hook = chain.hook
             if hook and hook.hook in HOOKS and (chain.rules or hook.policy == "drop"):
                 kind: Kind = "nat" if hook.type == "nat" else "filter"
