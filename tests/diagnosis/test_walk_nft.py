@@ -166,7 +166,8 @@ def test_tables_of_inet_see_both_families_and_dormant_ones_nothing() -> None:
     inet = chain("tcp dport 80 drop").replace("table ip ", "table inet ")
     assert ask(inet, ADDRESSES).verdict == "dropped"
     assert ask(inet, source="pod:fd00:1::7", to="[fd00:96::20]:80").verdict == "dropped"
-    assert ask(chain("tcp dport 80 drop"), source="pod:fd00:1::7", to="[fd00:96::20]:80").verdict == "passed"
+    other = chain("tcp dport 80 drop") + chain("accept").replace("table ip ", "table ip6 ")
+    assert ask(other, source="pod:fd00:1::7", to="[fd00:96::20]:80").verdict == "passed"
     assert ask(inet.replace("{\n", "{\n\tflags dormant\n", 1), ADDRESSES).verdict == "passed"
 
 

@@ -17,7 +17,7 @@ DESTINATION_HINT = "write it like 10.96.0.20:80/tcp, web.default:80 or icmp:10.9
 _KINDS = ("pod", "node", "outside")
 _TRANSPORTS = frozenset({"tcp", "udp", "sctp"})
 _ICMP = {"icmp": "icmp", "icmp6": "ipv6-icmp", "icmpv6": "ipv6-icmp"}
-_HOST = re.compile(r"\[(?P<six>[^\[\]]+)\](?::(?P<port>[^:/]+))?|(?P<host>[^:/\[\]]+)(?::(?P<other>[^:/]+))?")
+_HOST = re.compile(r"\[(?P<six>[^\[\]]+)\](?::(?P<port>[^:/]+))?|(?P<host>[^:\[\]]+)(?::(?P<other>[^:/]+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,23 @@ def target(text: str, facts: Facts, frontends: Iterable[Frontend], *, ipv6: bool
         if not address:
             raise BadInput(f"destination {text!r}: {rest!r} is no IP address", hint=DESTINATION_HINT)
         return Target("ipv6-icmp" if ":" in address else "icmp", address)
-    place, slash, protocol = text.partition("/")
-    if slash and protocol.lower() not in _TRANSPORTS:
-        raise BadInput(f"destination {text!r}: {protocol!r} is not tcp, udp or sctp", hint=DESTINATION_HINT)
+    place, wanted = _transport(text)
     host, port = _host(place, text, DESTINATION_HINT)
-    wanted = protocol.lower()
     if address := _address(host):
         if not port:
             return _only_port(text, address, wanted, [f for f in frontends if f.address == address])
         return Target(wanted or "tcp", address, _port(port, text, DESTINATION_HINT))
     return _named(text, host, port, wanted, [f for f in frontends if (":" in f.address) == ipv6])
+
+
+def _transport(text: str) -> tuple[str, str]:
+    """ "10.96.0.20:80/udp" -> what comes before, "udp". A slash before any port divides a namespace from a name."""
+    place, slash, last = text.rpartition("/")
+    if last.lower() in _TRANSPORTS and slash:
+        return place, last.lower()
+    if ":" in place:
+        raise BadInput(f"destination {text!r}: {last!r} is not tcp, udp or sctp", hint=DESTINATION_HINT)
+    return text, ""
 
 
 def _named(text: str, host: str, port: str, protocol: str, frontends: list[Frontend]) -> Target:

@@ -97,6 +97,9 @@ def _lost(walked: Walked) -> Iterator[Finding]:
             case ["chain", chain, "of", "table", *words]:
                 table = " ".join(words).partition(" is ")[0]
                 yield Finding("chain-missing", "E", f"{table}/{chain}", note, (), cost)
+            case ["no", "rules", *_]:
+                remedy = "give the output of: iptables-save; ip6tables-save; nft list ruleset"
+                yield Finding("incomplete-input", "I", name(walked), note, (), cost, remedy)
             case ["IPVS", "takes", *_]:
                 yield Finding("incomplete-input", "I", name(walked), note, (), cost, "give the output of: ipvsadm -Ln")
             case _:

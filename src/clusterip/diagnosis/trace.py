@@ -17,6 +17,7 @@ from clusterip.diagnosis.remarks import remarks
 from clusterip.diagnosis.reply import way_back
 from clusterip.diagnosis.sentences import owner, reason, service
 from clusterip.diagnosis.tracked import tracked
+from clusterip.diagnosis.walk.branch import Branch, End
 from clusterip.diagnosis.walk.hooks import Hooks
 from clusterip.diagnosis.walk.programs import Kept, programs
 from clusterip.diagnosis.walk.surroundings import Surroundings
@@ -62,7 +63,10 @@ class Tracer:
                 ct_mark=entry.entry.mark,
             )
         hooks = Hooks(has.chains, known, _forwards(self.facts, packet), entry.translation if entry else None)
-        ended = hooks.from_node(packet) if source.kind == "node" else hooks.arriving(packet)
+        if entry or _told(self.facts, packet):
+            ended = hooks.from_node(packet) if source.kind == "node" else hooks.arriving(packet)
+        else:
+            ended = [(End.LOST, Branch(packet, note=f"no rules for IPv{6 if packet.ipv6 else 4} are in the input"))]
         found, granted = reached(ended)
         best = next((r for r in found if r.verdict == "delivered"), None)
         back = way_back(hooks, source, packet, best.branch.packet) if best else None
@@ -103,6 +107,13 @@ def _packet(source: Client, to: Target, known: Surroundings) -> Packet:
         in_interface=known.interface(source.address) if source.interface is None else source.interface,
         out_interface="",
     )
+
+
+def _told(facts: Facts, packet: Packet) -> bool:
+    """Whether rules of its family were given: that others say nothing of it is no answer."""
+    families = {"inet", "ip6" if packet.ipv6 else "ip"}
+    listed = any(table.family in families for given in facts.nft for table in given.ruleset)
+    return listed or facts.ipvs is not None or any(r.ipv6 == packet.ipv6 for r in facts.iptables)
 
 
 def _forwards(facts: Facts, packet: Packet) -> bool | None:

@@ -42,8 +42,9 @@ class Kept:
     hooked: dict[str, tuple[n.Chain, ...]] = field(default_factory=dict)  # base chains, by table
 
 
-def programs(facts: Facts, surroundings: Surroundings, kept: Kept, *, ipv6: bool) -> Programs:
+def programs(facts: Facts, surroundings: Surroundings, kept: Kept | None = None, *, ipv6: bool) -> Programs:
     """Of a table that was given twice the first counts, a listing that does not tell all last."""
+    kept = kept or Kept()
     found: list[BaseChain] = []
     seen: set[tuple[str, str]] = set()
     for given in sorted((r for r in facts.iptables if r.ipv6 == ipv6), key=lambda r: r.listed):

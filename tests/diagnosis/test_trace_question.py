@@ -1,0 +1,175 @@
+"""What people type: addresses, names, ports; and what cannot be meant."""
+
+import pytest
+from tests.diagnosis.asking import ADDRESSES, ask, facts, filtered, ids, nat
+
+from clusterip.diagnosis.facts import Facts
+from clusterip.diagnosis.frontends import frontends
+from clusterip.diagnosis.question import Client, Target, client, target
+from clusterip.errors import BadInput
+
+OBJECTS = """apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Service
+  metadata: {name: web, namespace: default}
+  spec:
+    clusterIP: 10.96.0.20
+    clusterIPs: [10.96.0.20, "fd00:96::20"]
+    ports:
+    - {name: http, port: 80, targetPort: 8080}
+    - {name: dns, port: 53, protocol: UDP}
+- apiVersion: v1
+  kind: Service
+  metadata: {name: one, namespace: shop}
+  spec: {clusterIP: 10.96.0.30, ports: [{port: 443}]}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: client, namespace: shop}
+  spec: {nodeName: node-1, containers: []}
+  status: {podIP: 10.244.1.7, podIPs: [{ip: 10.244.1.7}, {ip: "fd00:1:1::7"}]}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: twin, namespace: shop}
+  spec: {containers: []}
+  status: {podIP: 10.244.1.8}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: twin, namespace: default}
+  spec: {containers: []}
+  status: {podIP: 10.244.1.9}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: agent, namespace: kube-system}
+  spec: {hostNetwork: true, containers: []}
+  status: {podIP: 192.168.50.11}
+- apiVersion: v1
+  kind: Node
+  metadata: {name: node-1}
+  spec: {podCIDR: 10.244.1.0/24}
+  status: {addresses: [{type: InternalIP, address: 192.168.50.11}]}
+"""
+KNOWN = facts(OBJECTS, node="node-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("pod:10.244.3.1", Client("pod", "10.244.3.1")),
+        ("pod:10.244.1.7", Client("pod", "10.244.1.7", name="pod shop/client")),
+        ("pod:10.244.3.1:40000", Client("pod", "10.244.3.1", 40000)),
+        ("pod:[fd00:1:1::9]:40000", Client("pod", "fd00:1:1::9", 40000)),
+        ("pod:fd00:1:1::9", Client("pod", "fd00:1:1::9")),
+        ("node", Client("node", "192.168.50.11")),
+        ("node:192.168.50.12", Client("node", "192.168.50.12")),
+        ("outside:203.0.113.9", Client("outside", "203.0.113.9")),
+        ("client", Client("pod", "10.244.1.7", name="pod shop/client")),
+        ("shop/client", Client("pod", "10.244.1.7", name="pod shop/client")),
+        ("pod:shop/twin", Client("pod", "10.244.1.8", name="pod shop/twin")),
+        ("kube-system/agent", Client("node", "192.168.50.11", name="pod kube-system/agent")),
+        ("10.244.1.99", Client("pod", "10.244.1.99")),
+        ("192.168.50.11", Client("node", "192.168.50.11")),
+        ("203.0.113.9", Client("outside", "203.0.113.9")),
+    ],
+)
+def test_a_source_is_read(text: str, wanted: Client) -> None:
+    assert client(text, KNOWN) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("10.96.0.20:80", Target("tcp", "10.96.0.20", 80)),
+        ("10.96.0.20:53/UDP", Target("udp", "10.96.0.20", 53)),
+        ("[fd00:96::20]:80/tcp", Target("tcp", "fd00:96::20", 80)),
+        ("icmp:10.96.0.20", Target("icmp", "10.96.0.20")),
+        ("icmp:fd00:96::20", Target("ipv6-icmp", "fd00:96::20")),
+        ("icmp:web.default", Target("icmp", "10.96.0.20")),
+        ("web.default:80", Target("tcp", "10.96.0.20", 80)),
+        ("web:http", Target("tcp", "10.96.0.20", 80)),
+        ("web:53", Target("udp", "10.96.0.20", 53)),
+        ("web:81", Target("tcp", "10.96.0.20", 81)),
+        ("default/web:dns", Target("udp", "10.96.0.20", 53)),
+        ("web.default.svc.cluster.local:http/tcp", Target("tcp", "10.96.0.20", 80)),
+        ("one.shop", Target("tcp", "10.96.0.30", 443)),
+        ("10.96.0.30", Target("tcp", "10.96.0.30", 443)),
+    ],
+)
+def test_a_destination_is_read(text: str, wanted: Target) -> None:
+    assert target(text, KNOWN, frontends(KNOWN)) == wanted
+
+
+def test_a_pod_and_a_service_have_an_address_of_the_family_asked_for() -> None:
+    assert client("shop/client", KNOWN, ipv6=True).address == "fd00:1:1::7"
+    assert target("web:80", KNOWN, frontends(KNOWN), ipv6=True).address == "fd00:96::20"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pod:nobody", "no such pod"),
+        ("twin", "several pods"),
+        ("outside:somewhere", "no IP address"),
+        ("pod:10.244.1.7:0", "not within 1 to 65535"),
+        ("", "cannot be read"),
+    ],
+)
+def test_a_source_that_cannot_be_meant_is_refused(text: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said) as refused:
+        client(text, KNOWN)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("10.96.0.20", "which port"),
+        ("10.96.0.20:http", "not within 1 to 65535"),
+        ("10.96.0.20:80/icmp", "not tcp, udp or sctp"),
+        ("web:grpc", "no port 'grpc'"),
+        ("web", "which port"),
+        ("nothing.default:80", "no Service default/nothing"),
+        ("icmp:nothing", "no IP address"),
+        ("10.96.0.20:80:80/x:y", "cannot be read|not tcp"),
+    ],
+)
+def test_a_destination_that_cannot_be_meant_is_refused(text: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        target(text, KNOWN, frontends(KNOWN))
+
+
+def test_rules_tell_the_names_of_services_too() -> None:
+    rules = nat(
+        'KUBE-SERVICES -d 10.96.0.20/32 -p tcp -m comment --comment "default/web:http cluster IP" '
+        "-m tcp --dport 80 -j KUBE-SVC-X",
+        chains="KUBE-SERVICES KUBE-SVC-X",
+    )
+    known = facts(rules)
+    assert target("web.default:http", known, frontends(known)) == Target("tcp", "10.96.0.20", 80)
+    assert [f.name for f in frontends(known)] == ["default/web:http"]
+
+
+def test_without_rules_of_its_family_nothing_is_known_of_a_packet() -> None:
+    answer = ask(filtered("FORWARD -j DROP"), source="pod:fd00:1::7", to="[fd00:96::20]:80")
+    assert (answer.verdict, answer.exit_status, ids(answer)) == ("unknown", 2, ["incomplete-input"])
+
+
+def test_a_packet_that_passes_to_somebody_arrives() -> None:
+    empty = filtered()
+    known = ask(empty, OBJECTS, ADDRESSES, to="10.244.1.8:80")
+    assert (known.verdict, known.exit_status) == ("passed", 0)
+    nobody = ask(empty, OBJECTS, ADDRESSES, to="10.96.0.20:80")
+    assert (nobody.verdict, nobody.exit_status) == ("passed", 1)
+    assert "no host owns" in nobody.reason
+
+
+def test_a_port_that_the_service_does_not_have_is_named() -> None:
+    answer = ask(filtered(), OBJECTS, to="10.96.0.20:8080")
+    assert ids(answer) == ["wrong-service-port"]
+    assert "80/tcp" in answer.findings[0].message
+    assert ids(ask(filtered(), OBJECTS, to="icmp:10.96.0.20")) == ["not-a-service-protocol"]
+
+
+def test_nothing_at_all_is_nothing_known() -> None:
+    assert frontends(Facts()) == ()
