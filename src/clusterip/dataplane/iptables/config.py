@@ -1,28 +1,13 @@
 """What the rules depend on besides the service table: one node, one family."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
+from clusterip.dataplane.node import Detector, FromCIDR, FromInterface
 from clusterip.services.table import Family
 
+__all__ = ["LARGE_CLUSTER_ENDPOINTS", "Config", "Detector", "FromCIDR", "FromInterface"]
+
 LARGE_CLUSTER_ENDPOINTS = 1000  # more than these in all: large-cluster mode. Source: kube-proxy, iptables mode
-
-
-@dataclass(frozen=True, slots=True)
-class FromCIDR:
-    """A packet is a pod's if its source lies in `cidr` (modes ClusterCIDR and NodeCIDR)."""
-
-    cidr: str  # canonical, of the family
-
-
-@dataclass(frozen=True, slots=True)
-class FromInterface:
-    """A packet is a pod's if it came in by `pattern` (BridgeInterface: a name; InterfaceNamePrefix: prefix and "+")."""
-
-    pattern: str
-
-
-Detector: TypeAlias = FromCIDR | FromInterface  # tells a pod's packets from others'
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from functools import lru_cache
 from clusterip.dataplane.iptables.compile import Piece
 from clusterip.dataplane.iptables.config import Config
 from clusterip.dataplane.iptables.program import complete
+from clusterip.dataplane.node import Host as Host
 from clusterip.errors import ClusterIPError
 from clusterip.rulesets.iptables import Match, Rule, Ruleset, match_text, parse, rule_text
 from clusterip.rulesets.iptables import values as v
@@ -27,15 +28,6 @@ from clusterip.services.route import Delivered, Dropped, Outcome, Outcomes, Pack
 
 class NotModelled(ClusterIPError):
     """A rule that the walk does not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """The node the rules are on."""
-
-    addresses: frozenset[str]  # canonical; the loopback's range and ::1 count as well
-    pod_interface: str = "cip0"  # pods' packets come in by it
-    uplink: str = "eth0"  # others' packets come in by it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,258 @@
+"""Steps of a delta -> messages for the kernel. Pure.
+
+Elements are packed by one `struct` each: there may be a hundred thousand.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import TypeAlias
+
+from clusterip.dataplane.nftables import chains as c
+from clusterip.dataplane.nftables import delta as d
+from clusterip.dataplane.nftables.compile import Element, Key
+from clusterip.dataplane.nftables.config import TABLE
+from clusterip.dataplane.nftables.expressions import PROTOCOLS, address, comment, name, rule, typeof, u32, verdict
+from clusterip.kernel import nftables as k
+from clusterip.kernel.netlink import attribute, nested
+from clusterip.kernel.nftables import Command, Message
+from clusterip.rulesets.nft import values as v
+from clusterip.services.table import Backend, Family
+
+_HOOKS = {"prerouting": 0, "input": 1, "forward": 2, "output": 3, "postrouting": 4}
+_TYPES = {"ipv4_addr": (7, 4), "ipv6_addr": (8, 16), "inet_proto": (12, 1), "inet_service": (13, 2)}  # number, bytes
+_TYPEOF = {"ip daddr": (7, 4), "ip6 daddr": (8, 16), "meta l4proto": (12, 1), "th dport": (13, 2), "numgen": (4, 4)}
+_VERDICT = 0xFFFFFF00
+_MAP, _TIMEOUT, _EVALUATED = 8, 16, 32
+_PORT = struct.Struct("!HH")
+_NUMBER = struct.Struct("=I")
+_ATTRIBUTE = struct.Struct("=HH")
+_PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
+_ACCEPT = 1
+
+
+def messages(transaction: d.Transaction, family: Family) -> list[Message]:
+    ip = "ip6" if family == "IPv6" else "ip"
+    return [message for step in transaction for message in _messages(step, ip)]
+
+
+def _messages(step: d.Step, ip: str) -> Iterator[Message]:
+    match step:
+        case d.AddTable():
+            yield Message(Command.NEW_TABLE, name(k.TABLE_NAME, TABLE), k.CREATE, f"add table {ip} {TABLE}")
+        case d.DeleteTable():
+            yield Message(Command.DELETE_TABLE, name(k.TABLE_NAME, TABLE), 0, f"delete table {ip} {TABLE}")
+        case d.AddSet(found):
+            yield Message(Command.NEW_SET, _set(found), k.CREATE, f"add set {found.name}")
+        case d.DeleteSet(known):
+            yield Message(Command.DELETE_SET, _in_table(k.SET_NAME, known), 0, f"delete set {known}")
+        case d.FlushSet(known):
+            yield Message(Command.DELETE_ELEMENT, _in_table(k.ELEMENTS_SET, known), 0, f"flush set {known}")
+        case d.AddChain(chain):
+            yield Message(Command.NEW_CHAIN, _chain(chain), k.CREATE, f"add chain {chain.name}")
+        case d.DeleteChain(known):
+            yield Message(Command.DELETE_CHAIN, _in_table(k.CHAIN_NAME, known), 0, f"delete chain {known}")
+        case d.FlushChain(known):
+            yield Message(Command.DELETE_RULE, _in_table(k.RULE_CHAIN, known), 0, f"flush chain {known}")
+        case d.AddRules(chain):
+            for number, one in enumerate(chain.rules, 1):
+                what = f"add rule {number} of chain {chain.name}"
+                yield Message(Command.NEW_RULE, rule(chain.name, one, ip), k.CREATE | k.APPEND, what)
+        case d.AddElements(known, elements):
+            yield from _elements(known, (_element(e) for e in elements), Command.NEW_ELEMENT)
+        case d.DeleteElements(known, keys):
+            wanted = (nested(k.LIST_ITEM, key_attribute(known, key)) for key in keys)
+            yield from _elements(known, wanted, Command.DELETE_ELEMENT)
+
+
+def _in_table(kind: int, known: str) -> bytes:
+    return name(1, TABLE) + name(kind, known)
+
+
+def _chain(chain: v.Chain) -> bytes:
+    body = _in_table(k.CHAIN_NAME, chain.name)
+    if chain.hook:
+        hook = (u32(k.HOOK_NUMBER, _HOOKS[chain.hook.hook]), u32(k.HOOK_PRIORITY, chain.hook.priority))
+        body += nested(k.CHAIN_HOOK, *hook) + u32(k.CHAIN_POLICY, _ACCEPT) + name(k.CHAIN_TYPE, chain.hook.type)
+    return body
+
+
+@lru_cache(maxsize=64)
+def _identifier(set_name: str) -> int:
+    """A number for the transaction; the kernel finds sets by their names."""
+    return hash(set_name) & 0x7FFFFFFF or 1
+
+
+def _set(found: v.Set) -> bytes:
+    kinds = [_kind(t, found.typeof) for t in found.types]
+    flags = (_MAP if found.values else 0) | (_TIMEOUT | _EVALUATED if "dynamic" in found.flags else 0)
+    parts = [
+        _in_table(k.SET_NAME, found.name),
+        u32(k.SET_FLAGS, flags),
+        u32(k.SET_KEY_TYPE, _joined(kinds)),
+        u32(k.SET_KEY_LENGTH, sum(_padded(length) for _, length in kinds)),
+    ]
+    if found.values == ("verdict",):
+        parts.append(u32(k.SET_DATA_TYPE, _VERDICT))
+    elif found.values:
+        values = [_kind(t, found.typeof) for t in found.values]
+        parts.append(u32(k.SET_DATA_TYPE, _joined(values)))
+        parts.append(u32(k.SET_DATA_LENGTH, sum(_padded(length) for _, length in values)))
+    parts.append(u32(k.SET_ID, _identifier(found.name)))
+    if found.timeout:
+        parts.append(attribute(k.SET_TIMEOUT, struct.pack("!Q", _milliseconds(found.timeout))))
+    if found.size:
+        parts.append(nested(k.SET_DESCRIPTION, u32(k.DESCRIPTION_SIZE, found.size)))
+    if found.typeof:
+        parts.append(attribute(k.SET_USERDATA, _typeof_notes(found)))
+    return b"".join(parts)
+
+
+def _kind(text: str, is_typeof: bool) -> tuple[int, int]:
+    return _TYPEOF["numgen" if text.startswith("numgen") else text] if is_typeof else _TYPES[text]
+
+
+def _joined(kinds: list[tuple[int, int]]) -> int:
+    number = 0
+    for kind, _ in kinds:
+        number = number << 6 | kind
+    return number
+
+
+def _padded(length: int) -> int:
+    return (length + 3) & ~3
+
+
+def _typeof_notes(found: v.Set) -> bytes:
+    """Byte orders of key and data, then how nft is to print each."""
+    parts = ((0, bytes(4)), (1, bytes(4)), (3, typeof(found.types)), (4, typeof(found.values)))
+    return b"".join(bytes((kind, len(value))) + value for kind, value in parts)
+
+
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+
+
+def _milliseconds(timeout: str) -> int:
+    total, digits = 0, ""
+    for letter in timeout:
+        if letter.isdigit():
+            digits += letter
+        else:
+            total += int(digits) * _UNITS[letter]
+            digits = ""
+    return total * 1000
+
+
+# --- elements --------------------------------------------------------------------------------------------------------
+
+
+def _elements(known: str, packed: Iterable[bytes], command: Command) -> Iterator[Message]:
+    """As few messages as an attribute's 64 kB allow."""
+    head = _in_table(k.ELEMENTS_SET, known)
+    flags = k.CREATE if command is Command.NEW_ELEMENT else 0
+    what = f"{'add' if command is Command.NEW_ELEMENT else 'delete'} elements of {known}"
+    chunk: list[bytes] = []
+    size = 0
+    for element in packed:
+        if size + len(element) > k.MAX_NESTED:
+            yield Message(command, head + nested(k.ELEMENTS_LIST, *chunk), flags, what)
+            chunk, size = [], 0
+        chunk.append(element)
+        size += len(element)
+    if chunk:
+        yield Message(command, head + nested(k.ELEMENTS_LIST, *chunk), flags, what)
+
+
+def _element(element: Element) -> bytes:
+    key = key_attribute(element.set, element.key)
+    data = _data(element.value)
+    note = _comment(element.comment) if element.comment else b""
+    size = 4 + len(key) + len(data) + len(note)
+    return _ATTRIBUTE.pack(size, k.LIST_ITEM | k.NESTED) + key + data + note
+
+
+def key_attribute(known: str, key: Key) -> bytes:
+    value = key_bytes(known, key)
+    size = len(value)
+    return _ATTRIBUTE.pack(size + 8, k.ELEMENT_KEY | k.NESTED) + _ATTRIBUTE.pack(size + 4, k.DATA_VALUE) + value
+
+
+def key_bytes(known: str, key: Key) -> bytes:
+    return _LAYOUTS[known](key)
+
+
+def _service_key(key: Key) -> bytes:
+    ip, protocol, port = key
+    return _address(ip) + _protocol(protocol) + _port(port)
+
+
+def _node_port_key(key: Key) -> bytes:
+    protocol, port = key
+    return _protocol(protocol) + _port(port)
+
+
+Part: TypeAlias = str | int
+
+
+@lru_cache(maxsize=1 << 17)
+def _address(text: Part) -> bytes:
+    return address(str(text))
+
+
+@lru_cache(maxsize=8)
+def _protocol(word: Part) -> bytes:
+    return bytes((PROTOCOLS[str(word).lower()], 0, 0, 0))
+
+
+@lru_cache(maxsize=1 << 16)
+def _port(number: Part) -> bytes:
+    return _PORT.pack(int(number), 0)
+
+
+@lru_cache(maxsize=1 << 12)
+def _number(number: Part) -> bytes:
+    return _NUMBER.pack(int(number))
+
+
+_LAYOUTS: dict[str, Callable[[Key], bytes]] = {
+    c.CLUSTER_IPS: lambda key: _address(key[0]),
+    c.NODE_PORT_ADDRESSES: lambda key: _address(key[0]),
+    c.HAIRPINS: lambda key: _address(key[0]) + _address(key[1]),
+    c.SERVICE_IPS: _service_key,
+    c.NO_ENDPOINTS: _service_key,
+    c.NODE_PORTS: _node_port_key,
+    c.NO_ENDPOINT_NODE_PORTS: _node_port_key,
+    c.ENDPOINTS: lambda key: _service_key(key[:3]) + _number(key[3]),
+    c.LOCAL_ENDPOINTS: lambda key: _service_key(key[:3]) + _number(key[3]),
+    c.NODE_PORT_ENDPOINTS: lambda key: _node_port_key(key[:2]) + _number(key[2]),
+    c.NODE_PORT_LOCAL_ENDPOINTS: lambda key: _node_port_key(key[:2]) + _number(key[2]),
+}
+
+
+def _data(value: Backend | v.Verdict | None) -> bytes:
+    match value:
+        case None:
+            return b""
+        case Backend(ip, port):
+            return _backend(ip, port)
+        case _:
+            return _verdict(value)
+
+
+@lru_cache(maxsize=1 << 17)
+def _backend(ip: str, port: int) -> bytes:
+    return nested(k.ELEMENT_DATA, attribute(k.DATA_VALUE, backend_bytes(ip, port)))
+
+
+def backend_bytes(ip: str, port: int) -> bytes:
+    return _address(ip) + _port(port)
+
+
+@lru_cache(maxsize=1 << 12)
+def _verdict(value: v.Verdict) -> bytes:
+    return nested(k.ELEMENT_DATA, verdict(value))
+
+
+@lru_cache(maxsize=1 << 14)
+def _comment(text: str) -> bytes:
+    return attribute(k.ELEMENT_USERDATA, comment(text))

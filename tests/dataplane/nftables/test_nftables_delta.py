@@ -1,0 +1,194 @@
+"""Deltas lead from one program to the next, and no packet falls into the gap."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.dataplane.nftables.model import Model, meaning
+from tests.dataplane.nftables.strategies_nft import configs
+from tests.dataplane.strategies import V4, V6, Pool, entries, hosts, packets, tables
+
+from clusterip.dataplane.nftables import delta as d
+from clusterip.dataplane.nftables.book import Book
+from clusterip.dataplane.nftables.compile import Element, Piece, compile_entry
+from clusterip.dataplane.nftables.config import Config
+from clusterip.dataplane.nftables.outcomes import walk
+from clusterip.rulesets.nft import values as v
+from clusterip.services.route import Delivered, Outcomes
+from clusterip.services.table import Backend, Entry, EntryKey, PortName
+from clusterip.services.tracker import Change
+
+POOLS = pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
+
+
+def compiled(table: Mapping[EntryKey, Entry], config: Config) -> dict[EntryKey, Piece]:
+    return {key: compile_entry(entry, config) for key, entry in table.items()}
+
+
+def changes(before: Mapping[EntryKey, Piece], after: Mapping[EntryKey, Piece]) -> list[Change[Piece]]:
+    return [Change(before.get(k), after.get(k)) for k in sorted(before.keys() | after.keys())]
+
+
+def loaded(book: Book, config: Config) -> Model:
+    model = Model()
+    for transaction in d.load(book, d.Installed(), config).transactions:
+        model = model.commit(transaction)
+    return model
+
+
+@st.composite
+def colliding(draw: st.DrawFn, pool: Pool) -> Mapping[EntryKey, Entry]:
+    """Two Services may claim the same address and port; who has it is not promised, but nothing may break."""
+    names = (PortName("default", "web", "http"), PortName("default", "web", "dns"), PortName("other", "web", ""))
+    found = [entry for name in names if (entry := draw(st.none() | entries(pool, name)))]
+    return {entry.key: entry for entry in found}
+
+
+@POOLS
+@given(data=st.data())
+def test_deltas_and_a_load_lead_to_the_same_program(pool: Pool, data: st.DataObject) -> None:
+    config = data.draw(configs(pool))
+    history = data.draw(st.lists(colliding(pool), min_size=2, max_size=5))
+    have = compiled(history[0], config)
+    book = Book.of(have.values())
+    model = loaded(book, config)
+    for table in history[1:]:
+        want = compiled(table, config)
+        steps = changes(have, want)
+        shift = book.shift(steps)
+        for transaction in d.delta(shift).transactions:
+            model = model.commit(transaction)
+        book.write(steps, shift)
+        have = want
+        assert meaning(model.table()) == meaning(d.program(have.values(), config))
+        assert +book.sizes == +Book.of(have.values()).sizes
+    for transaction in d.load(book, model.installed(), config).transactions:
+        model = model.commit(transaction)
+    assert meaning(model.table()) == meaning(d.table(book, config))
+
+
+@POOLS
+@given(data=st.data())
+def test_a_load_needs_to_know_only_names(pool: Pool, data: st.DataObject) -> None:
+    """Whatever an earlier run left, with another configuration perhaps."""
+    first, second = data.draw(configs(pool)), data.draw(configs(pool))
+    model = loaded(Book.of(compiled(data.draw(tables(pool)), first).values()), first)
+    book = Book.of(compiled(data.draw(tables(pool)), second).values())
+    for transaction in d.load(book, model.installed(), second).transactions:
+        model = model.commit(transaction)
+    assert meaning(model.table()) == meaning(d.table(book, second))
+
+
+@POOLS
+@given(data=st.data())
+def test_no_packet_falls_between_two_transactions(pool: Pool, data: st.DataObject) -> None:
+    """A packet may read its verdict before a transaction and its endpoint after it."""
+    config, host = data.draw(configs(pool)), data.draw(hosts(pool))
+    before, after = data.draw(tables(pool)), data.draw(tables(pool))
+    have, want = compiled(before, config), compiled(after, config)
+    book = Book.of(have.values())
+    states = [loaded(book, config)]
+    for transaction in d.delta(book.shift(changes(have, want))).transactions:
+        states.append(states[-1].commit(transaction))
+    for packet in data.draw(st.lists(packets(pool, host, [*before.values(), *after.values()]), min_size=1, max_size=3)):
+        allowed = ends(walk(states[0].table(), packet, host)) | ends(walk(states[-1].table(), packet, host))
+        for earlier, later in pairwise(states):
+            assert ends(walk(torn(earlier, later), packet, host)) <= allowed
+            assert ends(walk(later.table(), packet, host)) <= allowed
+
+
+def ends(found: Outcomes) -> set[object]:
+    """Where a packet gets to; whether it is masqueraded is decided with the verdict, or by one set."""
+    return {(o.address, o.port) if isinstance(o, Delivered) else type(o) for o in found}
+
+
+def torn(earlier: Model, later: Model) -> v.Table:
+    """Verdicts of one moment, endpoints of the next."""
+    first, second = earlier.table(), later.table()
+    endpoints = {name: found for name, found in second.sets.items() if name.endswith("endpoints") and found.typeof}
+    return v.Table(first.family, first.name, first.chains, {**first.sets, **endpoints})
+
+
+WEB = Entry(
+    PortName("default", "web", "http"),
+    "IPv4",
+    "TCP",
+    80,
+    "10.96.0.10",
+    cluster=tuple(Backend(f"10.244.2.{n}", 80) for n in range(1, 4)),
+    has_backends=True,
+)
+
+
+def shifted(before: Entry | None, after: Entry | None) -> d.Delta:
+    config = Config()
+    old, new = (compile_entry(e, config) if e else None for e in (before, after))
+    book = Book.of([old] if old else [])
+    return d.delta(book.shift([Change(old, new)]))
+
+
+def test_a_change_of_nothing_is_no_transaction() -> None:
+    assert not shifted(WEB, WEB)
+
+
+def test_another_backend_is_one_transaction_of_its_elements() -> None:
+    other = replace(WEB, cluster=(*WEB.cluster[:2], Backend("10.244.9.9", 80)))
+    key = ("10.96.0.10", "TCP", 80, 2)
+    element = Element("endpoints", key, Backend("10.244.9.9", 80), "default/web:http")
+    assert shifted(WEB, other).transactions == (
+        (d.DeleteElements("endpoints", (key,)), d.AddElements("endpoints", (element,))),
+    )
+
+
+def test_a_backend_fewer_is_switched_before_it_is_removed() -> None:
+    first, switch, last = shifted(WEB, replace(WEB, cluster=WEB.cluster[:2])).transactions
+    assert {type(step) for step in first} == {d.AddChain, d.AddRules}
+    assert {step.set for step in switch if isinstance(step, d.AddElements | d.DeleteElements)} == {"service-ips"}
+    assert d.DeleteElements("endpoints", (("10.96.0.10", "TCP", 80, 2),)) in last
+    assert d.DeleteChain("pick-3") in last
+
+
+def test_a_backend_more_is_added_before_it_is_switched_to() -> None:
+    first, switch, _ = shifted(WEB, replace(WEB, cluster=(*WEB.cluster, Backend("10.244.9.9", 80)))).transactions
+    added = [e.key for step in first if isinstance(step, d.AddElements) for e in step.elements]
+    assert added == [("10.96.0.10", "TCP", 80, 3)]
+    assert [step.set for step in switch if isinstance(step, d.AddElements)] == ["service-ips"]
+
+
+def test_an_address_passes_from_one_service_to_another() -> None:
+    config = Config()
+    old = compile_entry(WEB, config)
+    new = compile_entry(replace(WEB, name=PortName("default", "next", "http")), config)
+    book = Book.of([old])
+    model = loaded(book, config)
+    for transaction in d.delta(book.shift([Change(None, new), Change(old, None)])).transactions:
+        model = model.commit(transaction)
+    assert meaning(model.table()) == meaning(d.program([new], config))
+
+
+def test_a_full_set_is_seen_before_the_kernel_refuses() -> None:
+    config = Config()
+    book = Book.of([compile_entry(WEB, config)])
+    more = compile_entry(replace(WEB, cluster=tuple(Backend(f"10.244.3.{n}", 80) for n in range(1, 9))), config)
+    shift = book.shift([Change(compile_entry(WEB, config), more)])
+    sizes = d.sizes(book, config)
+    assert not d.overflows(shift, book, sizes)
+    assert d.overflows(shift, book, {**sizes, "endpoints": 7})
+
+
+def test_a_load_makes_too_small_a_set_anew() -> None:
+    config = Config()
+    model = loaded(Book(), config)
+    for name in ("endpoints", "service-ips"):
+        model.sets[name] = replace_size_of(model.sets[name], 2)
+    book = Book.of([compile_entry(WEB, config)])
+    for transaction in d.load(book, model.installed(), config).transactions:
+        model = model.commit(transaction)
+    assert (model.sets["endpoints"].size, model.sets["service-ips"].size) == (1024, 2)
+
+
+def replace_size_of(found: v.Set, size: int) -> v.Set:
+    return v.Set(found.name, found.types, found.values, found.typeof, found.flags, found.timeout, size)
