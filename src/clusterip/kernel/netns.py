@@ -97,6 +97,14 @@ def inside_process(pid: int) -> Iterator[None]:
         yield
 
 
+def inode(pid: int) -> int:
+    """Tells apart the namespaces that processes are in. Raises NamespaceFailed if the process has ended."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/net").st_ino
+    except OSError as error:
+        raise NamespaceFailed(f"of process {pid}", "cannot be seen", error.errno or 0) from error
+
+
 def cookie(name: str = "") -> int:
     """The kernel's number for the namespace, "" for ours; no two have the same while the machine runs."""
     with inside(name) if name else nullcontext(), socket.socket() as any_socket:

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from tests.dataplane.ebpf.pods import NODE_IP, NODE_IP6, Node, four, node, six
+from tests.dataplane.ebpf.entries import MAPPED, VIP, VIP6, backends, entry, everywhere
+from tests.dataplane.ebpf.pods import NODE_IP, NODE_IP6, Node, four, node
 
 from clusterip.kernel import cgroup
-from clusterip.services.table import Backend, Entry, Family, PortName, Protocol
+from clusterip.services.table import Protocol
 
 pytestmark = pytest.mark.kernel
 
-VIP, VIP6, MAPPED = "10.96.0.20", "fd00:96::20", "::ffff:10.96.0.20"
 STREAM, DATAGRAM = socket.SOCK_STREAM, socket.SOCK_DGRAM
 KINDS: dict[Protocol, int] = {"TCP": STREAM, "UDP": DATAGRAM}
 
@@ -26,27 +26,6 @@ KINDS: dict[Protocol, int] = {"TCP": STREAM, "UDP": DATAGRAM}
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     with node(tmp_path_factory.mktemp("ebpf")) as made:
         yield made
-
-
-def backends(family: Family, *pods: str) -> tuple[Backend, ...]:
-    return tuple(Backend(six(p) if family == "IPv6" else four(p), 8080, True) for p in pods)
-
-
-def entry(protocol: Protocol = "TCP", family: Family = "IPv4", pods: tuple[str, ...] = ("b1", "b2")) -> Entry:
-    return Entry(
-        PortName("default", "web", protocol.lower()),
-        family,
-        protocol,
-        80,
-        VIP6 if family == "IPv6" else VIP,
-        cluster=backends(family, *pods),
-        has_backends=bool(pods),
-    )
-
-
-def everywhere(pods: tuple[str, ...] = ("b1", "b2")) -> list[Entry]:
-    families: tuple[Family, ...] = ("IPv4", "IPv6")
-    return [entry(p, f, pods) for p in KINDS for f in families]
 
 
 ADDRESSES = pytest.mark.parametrize("address", [VIP, VIP6, MAPPED])

@@ -24,7 +24,7 @@ from clusterip.services.table import Family
 log = logging.getLogger(__name__)
 
 # Those that give back what the Service was come first: nobody may see a backend where a Service was asked for.
-_HOOKS = (
+HOOKS = (
     *("recvmsg4", "recvmsg6", "getpeername4", "getpeername6"),
     *("sendmsg4", "sendmsg6", "connect4", "connect6"),
 )
@@ -67,8 +67,8 @@ class Sockets:
         codes = {code.name: code for code in self._program.codes}
         (self.place.directory / "links").mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
-            programs = {name: stack.enter_context(bpf.load(codes[name], self.maps)) for name in _HOOKS}
-            for name in _HOOKS:
+            programs = {name: stack.enter_context(bpf.load(codes[name], self.maps)) for name in HOOKS}
+            for name in HOOKS:
                 self._link(name, programs[name], codes[name].hook)
         self._forget_other_layouts()
         log.info("ebpf.sockets.attached cgroup=%s program=%s", self.place.cgroup, self._program.hash[:12])
@@ -77,7 +77,7 @@ class Sockets:
     def attached(self) -> bool:
         """Every link is where we put it."""
         wanted = self.place.cgroup.stat().st_ino
-        return all(_attached_to(self._link_path(name)) == wanted for name in _HOOKS)
+        return all(_attached_to(self._link_path(name)) == wanted for name in HOOKS)
 
     def close(self) -> None:
         """Let go of the descriptors; all goes on without us."""
@@ -127,7 +127,7 @@ def remove(directory: Path) -> bool:
     """
     if mounts.kind_of(str(directory)) != "bpf":
         return False
-    for name in reversed(_HOOKS):
+    for name in reversed(HOOKS):
         (directory / "links" / name).unlink(missing_ok=True)
     for folder in (directory / "links", *directory.glob("maps-*")):
         _remove(folder)

@@ -20,6 +20,7 @@ MAPS: tuple[MapName, ...] = ("services", "slots", "members")
 PROTOCOL_NUMBERS: Mapping[Protocol, int] = {"TCP": 6, "UDP": 17}
 NODE_ONLY = 1  # flag of a service: for sockets in the node's own network namespace
 
+_CONVERSATION = struct.Struct("!8s16sH6x")
 _MAPPED = b"\0" * 10 + b"\xff\xff"
 _FRONTEND = struct.Struct("!16sHBx")
 _SERVICE = struct.Struct("<8s8sIII4x")
@@ -57,7 +58,12 @@ def slot_key(set_id: bytes, index: int) -> bytes:
 
 
 def place_value(address: str, port: int) -> bytes:
-    return _PLACE.pack(_packed(address), port)
+    return packed_place(_packed(address), port)
+
+
+def packed_place(address: bytes, port: int) -> bytes:
+    """`address` as the maps have it: 16 bytes."""
+    return _PLACE.pack(address, port)
 
 
 def member_key(set_id: bytes, address: str, port: int) -> bytes:
@@ -88,6 +94,16 @@ def read_member(key: bytes) -> tuple[bytes, str, int]:
     return set_id, _text(address), port
 
 
+def conversation_key(cookie: int, address: bytes, port: int) -> bytes:
+    """Names a socket and its remote end (16 bytes) in the program's own map `origins`."""
+    return _CONVERSATION.pack(cookie.to_bytes(8, "little"), address, port)
+
+
+def origin_id(value: bytes) -> bytes:
+    """Of a value of `origins`: the id of the Service that the socket asked for."""
+    return value[:8]
+
+
 def service_id(key: EntryKey) -> bytes:
     """One for all frontends of a Service port in a family. Of 10,000 two are the same with a chance of 3 in 10^12."""
     return blake2b(str(key).encode(), digest_size=8).digest()
@@ -109,7 +125,11 @@ def family_of(name: MapName, key: bytes, value: bytes) -> Family:
             address = value[:16]
         case "members":
             address = key[8:24]
-    return "IPv4" if address.startswith(_MAPPED) else "IPv6"
+    return family_of_address(address)
+
+
+def family_of_address(packed: bytes) -> Family:
+    return "IPv4" if packed.startswith(_MAPPED) else "IPv6"
 
 
 @lru_cache(maxsize=1 << 16)
