@@ -89,6 +89,16 @@ def test_an_answer_that_need_not_come_back_this_way_is_lost() -> None:
     assert ids(ask(MASQUERADED, ADDRESSES, ROUTES, source="outside:203.0.113.9")) == []
 
 
+def test_an_answer_that_a_bridge_hands_over_by_itself_is_not_translated() -> None:
+    bridge = ADDRESSES.replace(" qlen 1000\n    inet 10.244", "\n    bridge forward_delay 1500\n    inet 10.244")
+    served = SERVED.replace("10.244.2.1", "10.244.1.9")
+    silent = "net.bridge.bridge-nf-call-iptables = 0\nnet.ipv4.ip_forward = 1\n"
+    assert ids(ask(served, bridge, ROUTES, silent)) == ["br-netfilter"]
+    assert ids(ask(served, bridge, ROUTES, silent.replace("iptables = 0", "iptables = 1"))) == []
+    assert ids(ask(SERVED, bridge, ROUTES, silent)) == []
+    assert ids(ask(served.replace("COMMIT", "-A POSTROUTING -j MASQUERADE\nCOMMIT"), bridge, ROUTES, silent)) == []
+
+
 @pytest.mark.parametrize(("rules", "found"), [(SERVED, ["masquerade-missing"]), (MASQUERADED, [])])
 def test_a_pod_that_reaches_itself_must_be_masqueraded(rules: str, found: list[str]) -> None:
     answer = ask(rules, ADDRESSES, ROUTES, source="pod:10.244.2.1")

@@ -65,7 +65,7 @@ def _hook(hook: str, inside: Sequence[Step]) -> list[str]:
     decided = next((s for s in reversed(told) if s.rule), None)
     if decided:
         place = f" ({decided.file.rpartition('/')[2]}:{decided.line})" if decided.line else ""
-        found += [f"{_way(inside)}{place}"] if _way(inside) else []
+        found += [f"{_way(inside, decided)}{place}"]
         found += [decided.rule] if decided.chain else []
     return found
 
@@ -84,11 +84,16 @@ def _effect(step: Step) -> str:
     return click.style(step.effect, bold=changed or stopped, fg="red" if stopped else None)
 
 
-def _way(inside: Sequence[Step]) -> str:
-    """ "nat KUBE-SERVICES > KUBE-SVC-... > KUBE-SEP-..."."""
-    chains = list(dict.fromkeys(s.chain for s in inside if s.chain))
-    table = next((s.table for s in inside if s.table), "")
-    return f"{table} {' > '.join(chains[1:] or chains)}".strip()
+def _way(inside: Sequence[Step], decided: Step) -> str:
+    """The chains that led to the rule: "nat KUBE-SERVICES > KUBE-SVC-... > KUBE-SEP-...". The hook's own goes without
+    saying.
+    """
+    chains = [decided.chain]
+    before = list(inside[: inside.index(decided)])
+    for step in reversed(before):
+        if step.effect in (f"jump {chains[0]}", f"goto {chains[0]}"):
+            chains.insert(0, step.chain)
+    return f"{decided.table} {' > '.join(chains[1:] or chains)}".strip()
 
 
 def _outcomes(outcomes: Sequence[Outcome]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from clusterip.rulesets.iptables import values as v
 from clusterip.rulesets.nft import values as n
 
 _IPVS_SETS = frozenset({"KUBE-CLUSTER-IP", "KUBE-LOAD-BALANCER", "KUBE-EXTERNAL-IP", "KUBE-IPVS-IPS"})
+_BRIDGES_ASK = "net.bridge.bridge-nf-call-iptables"
 _TABLES = frozenset({"main", "default"})
 _ENOUGH = 20  # chains of Services to look for the range that their proxy takes for pods'
 
@@ -32,6 +33,7 @@ def surroundings(facts: Facts, frontends: Iterable[Frontend]) -> Surroundings:
         local=frozenset(local),
         complete=facts.interfaces is not None,
         foreign=foreign.__contains__,
+        silent_bridges=_silent_bridges(facts),
         pod_ranges=pod_ranges(facts),
         routes=by_length(_routes(facts)),
         primary=_primary(facts),
@@ -109,6 +111,14 @@ def _routes(facts: Facts) -> list[Route]:
             network = "::/0" if ":" in hop.gateway or ":" in route.source else "0.0.0.0/0"
         found.append(Route(network, hop.device, hop.gateway, route.source, route.type))
     return sorted(found, key=lambda r: r.network)
+
+
+def _silent_bridges(facts: Facts) -> frozenset[str]:
+    """All, where the kernel is told so or has no module that would ask."""
+    if facts.settings.number(_BRIDGES_ASK) != 0:
+        return frozenset()
+    interfaces = facts.interfaces.interfaces if facts.interfaces else ()
+    return frozenset(i.name for i in interfaces if i.kind == "bridge") | {i.master for i in interfaces if i.master}
 
 
 def _primary(facts: Facts) -> dict[tuple[str, bool], str]:

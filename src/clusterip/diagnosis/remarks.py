@@ -234,9 +234,14 @@ def _returning(walked: Walked) -> Iterator[Finding]:
     back = walked.back
     if back is None:
         return
-    if back.direct:
+    if back.direct == "elsewhere":
         message = "the backend is behind another node and answers the client directly, which does not know the sender"
         yield Finding("masquerade-missing", "E", name(walked), message)
+    elif back.direct == "bridged":
+        message = "client and backend share a bridge that asks no rules: the answer is not translated back, and refused"
+        remedy = "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1"
+        evidence = (Evidence("net.bridge.bridge-nf-call-iptables = 0"),)
+        yield Finding("br-netfilter", "E", "node " + (walked.facts.node or "?"), message, evidence, None, remedy)
     elif back.end in (End.DROP, End.REJECT) and back.branch.trail:
         last = back.branch.trail.fired
         text, file, line = walked.programs.told(last.program, last.table, last.chain, last.rule)

@@ -1,7 +1,7 @@
 """The way back: from the backend that was reached to the client."""
 
 from dataclasses import replace as with_
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -10,16 +10,20 @@ from clusterip.diagnosis.question import Client
 from clusterip.diagnosis.walk.branch import Branch, End, Fired
 from clusterip.diagnosis.walk.chain import Ended
 from clusterip.diagnosis.walk.hooks import Hooks, Socket, Translation
+from clusterip.diagnosis.walk.surroundings import Surroundings
 
 
 class WayBack(NamedTuple):
     branch: Branch  # the likeliest way
     end: End
-    direct: bool = False  # it need not come by this node, so nothing need translate it
+    # It does not come by this node's rules, so nothing translates it back: it leaves another node, or it is handed
+    # from port to port of a bridge that asks no rules.
+    direct: Literal["", "elsewhere", "bridged"] = ""
 
 
 def way_back(hooks: Hooks, client: Client, first: Packet, last: Packet) -> WayBack:
     """`first` as the client sent it, `last` as the backend got it."""
+    known = hooks.surroundings
     back = Packet(
         protocol=last.protocol,
         source=last.destination,
@@ -34,9 +38,10 @@ def way_back(hooks: Hooks, client: Client, first: Packet, last: Packet) -> WayBa
         reply=True,
     )
     answers = Branch(back).fires(Fired("backend", "", "", "", -1, "answers", back, back))
-    if not last.source_rewritten and client.kind == "outside" and _elsewhere(hooks, last.destination):
-        return WayBack(answers, End.ACCEPT, direct=True)
-    known = hooks.surroundings
+    if not last.source_rewritten and client.kind == "outside" and _elsewhere(known, last.destination):
+        return WayBack(answers, End.ACCEPT, "elsewhere")
+    if not last.source_rewritten and client.kind == "pod" and _bridged(known, client.address, last.destination):
+        return WayBack(answers, End.ACCEPT, "bridged")
     returning = with_(
         hooks,
         translation=Translation(
@@ -51,10 +56,18 @@ def way_back(hooks: Hooks, client: Client, first: Packet, last: Packet) -> WayBa
     return _likeliest(ended, answers)
 
 
-def _elsewhere(hooks: Hooks, backend: str) -> bool:
+def _elsewhere(known: Surroundings, backend: str) -> bool:
     """Known to be behind another node."""
-    route = hooks.surroundings.route(backend)
+    route = known.route(backend)
     return bool(route and route.via)
+
+
+def _bridged(known: Surroundings, client: str, backend: str) -> bool:
+    """Known to be neighbours on a bridge whose frames meet no rules."""
+    one, other = known.route(client), known.route(backend)
+    if one is None or other is None or client == backend or one.via or other.via:
+        return False
+    return one.interface == other.interface and one.interface in known.silent_bridges
 
 
 def _likeliest(ended: list[Ended], before: Branch) -> WayBack:

@@ -30,7 +30,8 @@ def reason(found: Sequence[Reached], packet: Packet, frontends: Iterable[Fronten
 def _delivered(found: Sequence[Reached]) -> str:
     fresh = [r for r in found if not r.remembered]
     backends = sorted({r.backend for r in fresh})
-    hidden = "" if not all(r.branch.packet.source_rewritten for r in fresh) else _hides(fresh[0].branch.packet.source)
+    rewritten = all(r.branch.packet.source_rewritten for r in fresh)
+    hidden = _hides({r.branch.packet.source for r in fresh}) if rewritten else ""
     kept = ", or, if it is remembered, where it was before" if len(fresh) < len(found) else ""
     if len(backends) == 1:
         return f"delivered to {backends[0]}{kept}{hidden}"
@@ -44,8 +45,9 @@ def _delivered(found: Sequence[Reached]) -> str:
     return f"delivered to one of {len(backends)} backends, {each}{kept}{hidden}"
 
 
-def _hides(source: str) -> str:
-    return f"; the backend sees {source or 'the node'}, not the client"
+def _hides(sources: set[str]) -> str:
+    seen = next(iter(sources)) if len(sources) == 1 else ""
+    return f"; the backend sees {seen or 'the node'}, not the client"
 
 
 def _unknown(found: Sequence[Reached]) -> str:

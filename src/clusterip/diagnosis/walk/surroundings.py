@@ -24,6 +24,7 @@ class Surroundings:
     local: frozenset[str] = frozenset()  # "" among them: a node's address that nobody knows
     complete: bool = False
     foreign: Callable[[str], bool] = lambda address: False  # known to be no address of this node
+    silent_bridges: frozenset[str] = frozenset()  # known to hand frames from port to port without asking any rules
     pod_ranges: tuple[str, ...] = ()  # as the API or the proxy's rules tell them
     routes: tuple[Route, ...] = ()  # the most specific first
     # (interface, whether IPv6) -> the address it has
