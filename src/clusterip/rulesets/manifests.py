@@ -3,6 +3,7 @@
 Kinds that nothing here reads are named, not dropped in silence. Sources of secrets are never kept.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +47,7 @@ KINDS: dict[tuple[str, str], type[o.Value]] = {
     ("networking.k8s.io/v1", "ServiceCIDR"): o.ServiceCIDR,
     ("networking.k8s.io/v1", "IPAddress"): o.IPAddress,
 }
+_LINE = re.compile(r"line (\d+), column \d+: ")
 _WITHOUT_NAMESPACE = frozenset(
     {"Node", "Namespace", "ServiceCIDR", "IPAddress", "KubeProxyConfiguration", "ClusterRole"}
 )
@@ -56,7 +58,6 @@ def read(text: str, origin: Origin = INPUT) -> Reading[Manifests]:
     problems = Problems(origin)
     found: list[Manifest] = []
     starts = _document_lines(text)
-    number = 0
     try:
         for number, document in enumerate(documents(text)):
             line = starts[number] if number < len(starts) else 0
@@ -65,7 +66,8 @@ def read(text: str, origin: Origin = INPUT) -> Reading[Manifests]:
             if document.value is not None:
                 found += _manifests(document.value, line, origin, problems)
     except BadInput as error:
-        problems.add(starts[number] if number < len(starts) else 0, error.message)
+        where = _LINE.search(error.message)
+        problems.add(int(where[1]) - 1 if where else 0, _LINE.sub("", error.message))
     return Reading(Manifests(tuple(found)), len(found), problems.all())
 
 

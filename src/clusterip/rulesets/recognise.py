@@ -113,6 +113,7 @@ def _unknown(section: Section, origin: Origin) -> tuple[Problem, ...]:
     return problems.all()
 
 
+_LONGEST_FLOW = 1 << 20
 _NFTABLES = re.compile(r'\s*\{\s*"nftables"')
 
 
@@ -123,8 +124,8 @@ def _json(section: Section, origin: Origin) -> tuple[Part | None, tuple[Problem,
         document = msgspec.json.decode(section.text)
     except (msgspec.DecodeError, RecursionError) as error:
         # YAML in its flow style looks alike.
-        reading = manifests.read(section.text, origin)
-        if reading.facts:
+        reading = manifests.read(section.text, origin) if len(section.text) <= _LONGEST_FLOW else None
+        if reading is not None and reading.facts:
             return _made(section, Kind.MANIFESTS, reading)
         return None, (Problem(origin.file, section.line, f"JSON: {error}"),)
     if (health := klog.healthz(document)) is not None:

@@ -4,8 +4,17 @@ from clusterip.rulesets.nft.jsontext import read as read_json
 from clusterip.rulesets.nft.parse import read
 from clusterip.rulesets.nft.rules import rule as parse_rule
 from clusterip.rulesets.nft.text import expression_text, rule_text, ruleset_text, statement_text, table_text
+from clusterip.rulesets.nft.values import Chain, Element, Hook, Rule, Ruleset, Set, Table, TableName
 
 __all__ = [
+    "Chain",
+    "Element",
+    "Hook",
+    "Rule",
+    "Ruleset",
+    "Set",
+    "Table",
+    "TableName",
     "expression_text",
     "parse_rule",
     "read",
