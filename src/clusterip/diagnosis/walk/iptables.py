@@ -11,7 +11,7 @@ from clusterip.diagnosis.packet import Packet, socket
 from clusterip.diagnosis.walk.branch import Branch, End, Fired, split
 from clusterip.diagnosis.walk.chain import NEXT, Act, Into, Judged
 from clusterip.diagnosis.walk.iptables_match import Matching
-from clusterip.diagnosis.walk.nat import rewritten, source_rewritten
+from clusterip.diagnosis.walk.nat import rewritten, source_rewritten, untracked
 from clusterip.rulesets.evidence import Places
 from clusterip.rulesets.iptables import line_text
 from clusterip.rulesets.iptables import values as v
@@ -168,9 +168,10 @@ def _other(name: str, words: tuple[str, ...], packet: Packet, hook: str) -> tupl
     if name in _ASIDE:
         return NEXT, packet, ""
     if name == "NOTRACK" or (name == "CT" and words == ("--notrack",)):
-        return NEXT, replace(packet, state="UNTRACKED"), "notrack"
-    if name == "CONNMARK" and (after := _connmark(words, packet)):
-        return NEXT, after, f"ct mark {after.ct_mark:#x}" if after.mark == packet.mark else f"mark {after.mark:#x}"
+        after = untracked(packet, hook)
+        return NEXT, after, "notrack" if after != packet else ""
+    if name == "CONNMARK" and (marked := _connmark(words, packet)):
+        return NEXT, marked, f"ct mark {marked.ct_mark:#x}" if marked.mark == packet.mark else f"mark {marked.mark:#x}"
     if name == "REDIRECT" and hook == "output":
         port = int(words[1]) if words[:1] == ("--to-ports",) and words[1].isdecimal() else packet.destination_port
         here = "::1" if packet.ipv6 else "127.0.0.1"

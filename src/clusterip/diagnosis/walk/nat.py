@@ -33,3 +33,12 @@ def parts(to: str) -> tuple[str, str]:
         address, _, port = to.partition(":")
         return address, port
     return to, ""
+
+
+def untracked(packet: Packet, hook: str) -> Packet:
+    """The same, outside of connection tracking; what comes back over the loopback is tracked already, and stays so.
+
+    Source: net/netfilter/xt_CT.c, nft_ct.c.
+    """
+    looped = hook == "prerouting" and packet.in_interface == "lo"
+    return packet if looped else replace(packet, state="UNTRACKED")

@@ -16,7 +16,7 @@ from clusterip.diagnosis.packet import Packet, socket
 from clusterip.diagnosis.walk import nft_values
 from clusterip.diagnosis.walk.branch import Answer, Branch, Condition, End, Fired, inverted, split
 from clusterip.diagnosis.walk.chain import NEXT, Act, Into, Judged
-from clusterip.diagnosis.walk.nat import rewritten
+from clusterip.diagnosis.walk.nat import rewritten, untracked
 from clusterip.diagnosis.walk.nft_sets import Index, by_name
 from clusterip.diagnosis.walk.nft_values import Known, Missing, Value, all_scalar, constant, either, meets
 from clusterip.diagnosis.walk.surroundings import Surroundings
@@ -103,8 +103,9 @@ class NftTable:
             case n.Update(statements=inner):
                 return [(branch, _GO_ON)] if not inner else self._asked(self._unknown(statement, place), branch)
             case n.NoTrack():
-                after = replace(branch.packet, state="UNTRACKED")
-                return [(self._fires(branch, place, "notrack", after), _GO_ON)]
+                after = untracked(branch.packet, place.hook)
+                changed = after != branch.packet
+                return [(self._fires(branch, place, "notrack", after) if changed else branch, _GO_ON)]
             case n.Limit(rate):
                 limit = Condition(
                     f"limit {self.table} {place.chain} {place.rule}",
