@@ -48,7 +48,10 @@ def _print(report: "Report") -> None:
     to.width = max(to.width, WIDTH) if sys.stdout.isatty() else 200  # a cell that is cut tells nothing
     to.print(f"cluster {report.name}: {'[green]well[/]' if report.well else '[red]not well[/]'}")
     if not report.supervisor:
-        to.print("[red]its supervisor is dead:[/] nothing starts again what ends. Next: clusterip up")
+        again = f"clusterip up --name {report.name}"
+        to.print(
+            f"[red]its supervisor is dead:[/] nothing starts again what ends. {again} begins anew, without its data."
+        )
     to.print()
     _print_table(to, ("COMPONENT", "STATE", "PID", "SINCE", "RESTARTS", "LAST END"), _components(report))
     to.print()
