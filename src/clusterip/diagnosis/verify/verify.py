@@ -1,0 +1,101 @@
+"""Does the kernel hold what the API says? For every packet: equal, or different with a packet that shows it."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from clusterip.diagnosis.facts import Facts
+from clusterip.diagnosis.verify.premises import Premises, settled
+from clusterip.diagnosis.verify.report import Unproven, Verification
+from clusterip.diagnosis.verify.search import Search
+from clusterip.diagnosis.verify.sources import clients
+from clusterip.diagnosis.verify.ways import NotModelled, Ways
+from clusterip.diagnosis.walk.hooks import Hooks
+from clusterip.diagnosis.walk.programs import Kept, programs
+from clusterip.model.objects import EndpointSlice
+from clusterip.services.resolve import SERVICE_NAME_LABEL, resolve
+from clusterip.services.table import Entry, Family
+
+_FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
+
+
+def verify(facts: Facts, premises: Premises) -> Verification:
+    """Of every family of which there are rules or Services."""
+    parts = []
+    for family in _FAMILIES:
+        table = entries(facts, premises, family)
+        if table or _has_rules(facts, ipv6=family == "IPv6"):
+            parts.append(verify_table(facts, table, premises, ipv6=family == "IPv6"))
+    return _together(parts)
+
+
+def entries(facts: Facts, premises: Premises, family: Family) -> list[Entry]:
+    """The service table that the API's objects give on this node."""
+    by_service: dict[tuple[str, str], list[EndpointSlice]] = defaultdict(list)
+    for found in facts.slices:
+        meta = found.metadata
+        by_service[meta.namespace, meta.labels.get(SERVICE_NAME_LABEL, "")].append(found)
+    return [
+        entry
+        for service in facts.services
+        for entry in resolve(
+            service, by_service[service.metadata.namespace, service.metadata.name], premises.context, family
+        )
+    ]
+
+
+def verify_table(facts: Facts, table: Sequence[Entry], premises: Premises, *, ipv6: bool) -> Verification:
+    """Of one family."""
+    family = "IPv6" if ipv6 else "IPv4"
+    if not _has_rules(facts, ipv6=ipv6):
+        return Verification(verdict="unproven", unproven=(Unproven(f"no rules of {family} were given", family),))
+    around = settled(facts, premises)
+    has = programs(facts, around, Kept(), ipv6=ipv6)
+    try:
+        ways = Ways(has, around, clients(premises, ipv6=ipv6))
+    except NotModelled as error:
+        return Verification(verdict="unproven", unproven=(Unproven(error.message, family),))
+    search = Search(ways, Hooks(has.chains, around), table, premises.policy(ipv6=ipv6))
+    search.run()
+    unproven = (*search.unproven, *_untold(facts, table, premises, ipv6=ipv6))
+    return Verification(
+        verdict="different" if search.differences else "unproven" if unproven else "equal",
+        services=len(table),
+        frontends=len(search.claims),
+        differences=search.differences,
+        unproven=unproven,
+        others=tuple(dict.fromkeys(search.others)),
+    )
+
+
+def _has_rules(facts: Facts, *, ipv6: bool) -> bool:
+    families = {"inet", "ip6" if ipv6 else "ip"}
+    return any(r.ipv6 == ipv6 for r in facts.iptables) or any(
+        table.family in families for given in facts.nft for table in given.ruleset
+    )
+
+
+def _untold(facts: Facts, table: Sequence[Entry], premises: Premises, *, ipv6: bool) -> list[Unproven]:
+    """What the input does not tell, so that nothing can be said of it."""
+    found = []
+    if any(r.listed and r.ipv6 == ipv6 for r in facts.iptables):
+        found.append(Unproven("iptables -L does not tell all of a rule: give iptables-save", "rules"))
+    known = any((":" in address) == ipv6 for address in premises.addresses)
+    if any(e.node_port for e in table) and not known and premises.node_port_addresses != ():
+        ports = [str(e.node_port) for e in table if e.node_port]
+        found.append(Unproven("no address of the node is known, so no node port was looked at", ", ".join(ports[:8])))
+    return found
+
+
+def _together(parts: Sequence[Verification]) -> Verification:
+    if not parts:
+        nothing = Unproven("neither rules nor Services were given", "everything")
+        return Verification(verdict="unproven", unproven=(nothing,))
+    verdicts = {p.verdict for p in parts}
+    return Verification(
+        verdict="different" if "different" in verdicts else "equal" if verdicts == {"equal"} else "unproven",
+        services=sum(p.services for p in parts),
+        frontends=sum(p.frontends for p in parts),
+        differences=tuple(d for p in parts for d in p.differences),
+        unproven=tuple(u for p in parts for u in p.unproven),
+        others=tuple(o for p in parts for o in p.others),
+    )

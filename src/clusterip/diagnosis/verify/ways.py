@@ -1,0 +1,237 @@
+"""Sets of packets through the hooks of the kernel, in their order. `walk.hooks` does the same for one packet."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from clusterip.diagnosis.packet import Packet
+from clusterip.diagnosis.verify.chain import Cell, Ended, Sets
+from clusterip.diagnosis.verify.flow import Doubts, Flow, Memory, Socket, Weight
+from clusterip.diagnosis.verify.iptables import IptablesSets
+from clusterip.diagnosis.verify.literals import Literals
+from clusterip.diagnosis.verify.nft import NftSets
+from clusterip.diagnosis.verify.passage import Passage, cell_of, rewritten
+from clusterip.diagnosis.verify.sources import Clients, Sources, both
+from clusterip.diagnosis.walk.branch import End
+from clusterip.diagnosis.walk.hooks import BaseChain, HookName
+from clusterip.diagnosis.walk.iptables import IptablesTable
+from clusterip.diagnosis.walk.nft import NftTable
+from clusterip.diagnosis.walk.programs import Programs
+from clusterip.diagnosis.walk.surroundings import Surroundings
+from clusterip.errors import ClusterIPError
+
+Verdict: TypeAlias = Literal["delivered", "rejected", "dropped", "passed", "unknown"]
+
+_VERDICTS: dict[End, Verdict] = {End.DROP: "dropped", End.REJECT: "rejected", End.LOST: "unknown"}
+_Stage: TypeAlias = tuple[HookName, Sequence[BaseChain], Packet]
+_ONWARD: tuple[HookName, ...] = ("forward", "postrouting")
+_AGAIN: tuple[HookName, ...] = ("prerouting", "input")  # what the node sends to itself comes back over the loopback
+
+
+class Leaf(Struct, frozen=True, gc=False):
+    """What becomes of some packets."""
+
+    sources: Sources
+    weight: Weight
+    verdict: Verdict
+    target: Socket | None = None
+    masqueraded: bool = False
+    here: bool = False  # it ends on this node, which sees the answers whatever their source
+    remembered: Memory | None = None
+    noted: tuple[str, ...] = ()
+    doubts: Doubts = ()
+
+
+class _Rest(Struct, frozen=True, gc=False):
+    """What becomes of some packets once their destination is settled, whatever happened before."""
+
+    sources: Sources | None  # None: of all that come this way
+    share: Fraction
+    verdict: Verdict
+    masqueraded: bool
+    doubts: Doubts
+
+
+class NotModelled(ClusterIPError):
+    """Something besides iptables and nftables sends packets on."""
+
+
+class Ways:
+    """Of one node and family."""
+
+    def __init__(self, programs: Programs, surroundings: Surroundings, clients: Clients) -> None:
+        """Raises NotModelled."""
+        self.clients = clients
+        self.surroundings = surroundings
+        self.literals = _literals(surroundings, ipv6=clients.ipv6)
+        self._sets = {name: _sets(rules) for name, rules in programs.tables.items()}
+        for sets in self._sets.values():
+            sets.collect(self.literals)
+        self._passage = Passage(self._sets, clients)
+        self._chains: Mapping[HookName, Sequence[BaseChain]] = programs.chains
+        # From here on destinations are settled: what follows is the same for all that go to one place.
+        nat = [c for c in (*self._chains["prerouting"], *self._chains["output"]) if c.kind == "nat"]
+        self._settling = max((c.priority for c in nat), default=-100)
+        self._one = Weight(Fraction(1))
+        self._here: dict[str, bool] = {}
+        self._rests: dict[tuple[object, ...], tuple[tuple[_Rest, ...], set[tuple[int, str]]]] = {}
+
+    def is_here(self, address: str) -> bool:
+        """Whether it is one of the node's own."""
+        found = self._here.get(address)
+        if found is None:
+            found = self._here[address] = self.surroundings.is_local(address) is True
+        return found
+
+    def leaves(self, packet: Packet) -> tuple[list[Leaf], set[tuple[int, str]]]:
+        """All that may become of packets like this one, from every client; and what was asked on the way."""
+        cell = cell_of(packet, self.clients)
+        found: list[Leaf] = []
+        begins: tuple[tuple[HookName, Sources], ...] = (
+            ("prerouting", self.clients.arriving),
+            ("output", self.clients.node),
+        )
+        for hook, sources in begins:
+            if sources:
+                early = [c for c in self._chains[hook] if c.priority <= self._settling]
+                for end, flow in self._passage.ends(hook, early, cell, Flow(sources, self._one)):
+                    found += self._settled(hook, cell, end, flow)
+        return found, cell.asked
+
+    # --- what comes after the destination is settled ---
+
+    def _settled(self, hook: HookName, cell: Cell, end: End, flow: Flow) -> list[Leaf]:
+        if end is not End.ACCEPT:
+            return [_leaf(flow, _VERDICTS[end])]
+        packet = rewritten(cell.packet, flow.target) if flow.target else cell.packet
+        here = self.is_here(packet.destination)
+        leaves: list[Leaf] = []
+        for rest in self._rest(hook, packet, flow, cell):
+            sources = both(flow.sources, rest.sources) if rest.sources is not None else flow.sources
+            if not sources:
+                continue
+            weight = flow.weight
+            if rest.share != 1:
+                weight = weight.divided(rest.share.numerator, rest.share.denominator)[0] or weight
+            verdict = rest.verdict
+            if verdict == "passed" and flow.target:
+                verdict = "delivered"
+            leaves.append(
+                Leaf(
+                    sources,
+                    weight,
+                    verdict,
+                    flow.target,
+                    rest.masqueraded,
+                    here,
+                    flow.remembered,
+                    flow.noted,
+                    flow.doubts + rest.doubts if rest.doubts else flow.doubts,
+                )
+            )
+        return leaves
+
+    def _rest(self, hook: HookName, packet: Packet, flow: Flow, cell: Cell) -> tuple[_Rest, ...]:
+        rewritten = packet.destination_rewritten
+        key = (hook, rewritten, flow.mark, flow.ct_mark, flow.tracked, self.literals.key(packet))
+        found = self._rests.get(key)
+        if found is None:
+            everybody = self.clients.node if hook == "output" else self.clients.arriving
+            start = Flow(everybody, self._one, flow.mark, flow.ct_mark, flow.target, tracked=flow.tracked)
+            ended, asked = self._after(hook, packet, start)
+            # Lists that rules of a firewall keep are taken to be empty: the client is new to them.
+            rests = _folded(_rest(one) for one in ended if one[1].remembered is None)
+            if len(rests) == 1 and rests[0].sources == everybody:
+                rests = [replace(rests[0], sources=None)]
+            found = self._rests[key] = (tuple(rests), asked)
+        if not rewritten:
+            cell.asked.update(found[1])
+        return found[0]
+
+    def _after(self, hook: HookName, packet: Packet, start: Flow) -> tuple[list[Ended], set[tuple[int, str]]]:
+        pending, ended = [start], list[Ended]()
+        asked: set[tuple[int, str]] = set()
+        for stage, chains, seen in self._stages(hook, packet):
+            cell = cell_of(seen, self.clients)
+            following: list[Flow] = []
+            for flow in pending:
+                for end, after in self._passage.ends(stage, chains, cell, flow):
+                    if end is End.ACCEPT:
+                        following.append(after)
+                    else:
+                        ended.append((end, after))
+            pending = following
+            asked |= cell.asked
+        return ended + [(End.ACCEPT, f) for f in pending], asked
+
+    def _stages(self, hook: HookName, packet: Packet) -> list[_Stage]:
+        """What follows where destinations are rewritten."""
+        here, leaving = self.is_here(packet.destination), self._leaving(packet)
+        at = self._chains
+        late = [c for c in self._chains[hook] if c.priority > self._settling]
+        stages: list[_Stage] = [(hook, late, leaving if hook == "output" else packet)]
+        if hook == "output":
+            stages.append(("postrouting", at["postrouting"], leaving))
+            if here:
+                loop = replace(packet, in_interface="lo", out_interface="")
+                stages += [(name, [c for c in at[name] if c.kind != "nat"], loop) for name in _AGAIN]
+        elif here:
+            stages.append(("input", at["input"], replace(packet, out_interface="")))
+        else:
+            stages += [(name, at[name], leaving) for name in _ONWARD]
+        return stages
+
+    def _leaving(self, packet: Packet) -> Packet:
+        here = self.is_here(packet.destination)
+        way_out = "lo" if here else self.surroundings.interface(packet.destination)
+        return replace(packet, out_interface=way_out)
+
+
+def _literals(surroundings: Surroundings, *, ipv6: bool) -> Literals:
+    """Of what surrounds the rules: the node's own addresses, and where routes lead."""
+    literals = Literals(ipv6=ipv6)
+    for network in ("127.0.0.0/8", "224.0.0.0/3", "0.0.0.0/8", "::1/128", "ff00::/8", *surroundings.pod_ranges):
+        literals.add_network(network)
+    for route in surroundings.routes:
+        literals.add_network(route.network)
+    literals.add_group(surroundings.local, "local")
+    return literals
+
+
+def _sets(rules: object) -> Sets:
+    match rules:
+        case IptablesTable():
+            return IptablesSets(rules)
+        case NftTable():
+            return NftSets(rules)
+    raise NotModelled("IPVS: verify reads rules of iptables and nftables", hint="clusterip trace knows IPVS")
+
+
+def _leaf(flow: Flow, verdict: Verdict) -> Leaf:
+    return Leaf(flow.sources, flow.weight, verdict, None, False, False, flow.remembered, flow.noted, flow.doubts)
+
+
+def _rest(ended: Ended) -> _Rest:
+    end, flow = ended
+    verdict = "passed" if end is End.ACCEPT else _VERDICTS[end]
+    return _Rest(flow.sources, flow.weight.value, verdict, flow.masqueraded, flow.doubts)
+
+
+def _folded(rests: Iterable[_Rest]) -> list[_Rest]:
+    """Those that end alike as one: wherever they come from, and whichever way an unknown thing was."""
+    found: dict[tuple[object, ...], _Rest] = {}
+    waiting = list(rests)
+    while waiting:
+        one = waiting.pop(0)
+        if one.doubts:
+            *others, (condition, holds) = one.doubts
+            twin = (one.share, one.verdict, one.masqueraded, one.sources, (*others, (condition, not holds)))
+            if twin in found:
+                del found[twin]
+                waiting.append(replace(one, doubts=tuple(others)))
+                continue
+        found[one.share, one.verdict, one.masqueraded, one.sources, one.doubts] = one
+    return list(found.values())
