@@ -1,6 +1,7 @@
 """The processes of a cluster: what each is called, where it runs, and its command line. Pure."""
 
 import sys
+from collections.abc import Mapping
 
 import msgspec
 
@@ -16,12 +17,17 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     netns: str
     environment: dict[str, str] = {}  # on top of the supervisor's own
     listen_fds: tuple[int, ...] = ()  # listening sockets it is given, by their numbers
+    cgroup: str = ""  # path of the cgroup it is born in; "": its supervisor's
 
 
-def components(plan: Plan, state: State, sockets: tuple[int, ...]) -> tuple[Component, ...]:
+def components(plan: Plan, state: State, sockets: tuple[int, ...], cgroups: Mapping[str, str]) -> tuple[Component, ...]:
     """`sockets`: descriptors that the API server is to listen on. The supervisor holds them: while the server is
-    started again, its callers wait in line instead of being refused."""
-    nodes = [made for node in plan.node_names for made in (_agent(plan, state, node), _proxy(plan, state, node))]
+    started again, its callers wait in line instead of being refused. `cgroups`: of the nodes that have one."""
+    nodes = [
+        msgspec.structs.replace(made, cgroup=cgroups.get(node, ""))
+        for node in plan.node_names
+        for made in (_agent(plan, state, node), _proxy(plan, state, node))
+    ]
     return (_apiserver(plan, state, sockets), _controllers(plan, state), *nodes)
 
 

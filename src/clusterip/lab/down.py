@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clusterip.kernel import mounts
-from clusterip.lab import network, processes
+from clusterip.lab import cgroups, network, processes
 from clusterip.lab.state import Identity, State
 
 GRACE = 8.0  # seconds the supervisor has to end what it started
@@ -76,6 +76,7 @@ async def take_away(state: State) -> Removed:
     ended = _end_processes(state)
     link = await network.remove_host_link(state.name)
     namespaces = network.remove(state.name)
+    cgroups.remove(state.name)
     mounted = _mounted_below(state.directory)
     for target in mounted:
         mounts.unmount(target)

@@ -17,6 +17,7 @@ from typing import Never
 import msgspec
 
 from clusterip.kernel import netns
+from clusterip.lab.cgroups import born_in
 from clusterip.lab.components import Component
 from clusterip.lab.processes import identity
 from clusterip.lab.state import ComponentStatus, Identity, State, Supervision
@@ -76,6 +77,7 @@ async def start(component: Component, log_file: Path) -> asyncio.subprocess.Proc
     """In its namespace, in a session of its own: a terminal's Ctrl-C does not reach it."""
     with open(log_file, "ab") as output:  # noqa: ASYNC230  (the file is local, and this is not a server)
         return await asyncio.create_subprocess_exec(
+            *born_in(component.cgroup),
             "nsenter",
             f"--net={netns.path(component.netns)}",
             "--",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Never, TypeAlias
 
 from clusterip.errors import BadInput, Unavailable
+from clusterip.lab.cgroups import born_in, of_member
 from clusterip.lab.components import environment
 from clusterip.lab.plan import CONTROL_PLANE, Plan
 from clusterip.lab.state import State
@@ -56,7 +57,7 @@ def become(argv: Sequence[str], plan: Plan, state: State, where: Member | Host) 
     `ip netns exec` also shows the namespace's own links under /sys. Raises Unavailable.
     """
     if isinstance(where, Member):
-        full = ["ip", "netns", "exec", plan.netns(where.name), *argv]
+        full = [*born_in(of_member(plan, where.name)), "ip", "netns", "exec", plan.netns(where.name), *argv]
         env = {**os.environ, **environment(plan, state, where.name)}
     else:
         full, env = list(argv), dict(os.environ)

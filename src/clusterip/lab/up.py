@@ -14,7 +14,7 @@ from clusterip.client.api import Api
 from clusterip.client.kubeconfig import load
 from clusterip.errors import BadInput, Unavailable
 from clusterip.kernel import netns
-from clusterip.lab import deploy, down, files, network
+from clusterip.lab import cgroups, deploy, down, files, network
 from clusterip.lab.components import components
 from clusterip.lab.plan import API_PORT, CONTROL_PLANE, CONTROL_PLANE_IP, Plan
 from clusterip.lab.processes import alive
@@ -110,7 +110,8 @@ class Rise:
             files.write_all(self._plan, self._state, self._given, loopback.getsockname()[1])
             for listener in (loopback, fabric):
                 listener.set_inheritable(True)
-            made = components(self._plan, self._state, (loopback.fileno(), fabric.fileno()))
+            groups = cgroups.make(self._plan)
+            made = components(self._plan, self._state, (loopback.fileno(), fabric.fileno()), groups)
             write(self._state.directory / "components.json", msgspec.json.encode(made))
             leave_supervisor(self._state)
         # Last: without it, whatever is there is a remainder.
