@@ -74,6 +74,14 @@ class NFTables(Section, frozen=True):
     min_sync_period: Duration = Duration(1)
 
 
+class EBPF(Section, frozen=True):
+    """Not kube-proxy's: it has no such mode. Packets that no socket of ours sends are `nftables`'."""
+
+    cgroup: str = ""  # whose processes' sockets are served; "": the machine's root, all of them
+    directory: str = "/run/clusterip/bpf"  # where to mount a bpf file system for what outlives the process
+    localhost_node_ports: bool = True  # node ports on 127.0.0.1 and ::1, for the node's own processes
+
+
 class Winkernel(Section, frozen=True):
     """Read, so that a file that serves Windows nodes too is accepted; without effect here."""
 
@@ -114,6 +122,7 @@ class ProxyConfig(Section, frozen=True):
     iptables: IPTables = IPTables()
     ipvs: IPVS = IPVS()
     nftables: NFTables = NFTables()
+    ebpf: EBPF = EBPF()
     winkernel: Winkernel = Winkernel()
     detect_local_mode: str = ""
     detect_local: DetectLocal = DetectLocal()

@@ -8,7 +8,7 @@ import msgspec
 import yaml
 
 from clusterip.errors import BadInput
-from clusterip.proxy.config import API_VERSION, KIND, ProxyConfig, Section
+from clusterip.proxy.config import API_VERSION, EBPF, KIND, ProxyConfig, Section
 from clusterip.proxy.durations import Duration, parse, text
 
 S = TypeVar("S", bound=Section)
@@ -72,7 +72,10 @@ def write(config: ProxyConfig) -> str:
 
 def to_document(config: ProxyConfig) -> dict[str, object]:
     """The configuration as JSON, `apiVersion` and `kind` included."""
-    return {"apiVersion": API_VERSION, "kind": KIND, **_plain_section(config)}
+    document = {"apiVersion": API_VERSION, "kind": KIND, **_plain_section(config)}
+    if config.ebpf == EBPF():
+        del document["ebpf"]  # kube-proxy itself refuses a file with a field that it does not know
+    return document
 
 
 def _plain_section(section: Section) -> dict[str, object]:

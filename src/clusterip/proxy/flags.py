@@ -52,6 +52,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("ipvs-tcp-timeout", "ipvs.tcp_timeout", "duration", "of idle TCP connections, 0 to leave"),
     Flag("ipvs-tcpfin-timeout", "ipvs.tcp_fin_timeout", "duration", "of TCP connections after FIN, 0 to leave"),
     Flag("ipvs-udp-timeout", "ipvs.udp_timeout", "duration", "of UDP flows, 0 to leave"),
+    Flag("ebpf-cgroup", "ebpf.cgroup", "text", "whose sockets are served in ebpf mode, if not the machine's"),
+    Flag("ebpf-directory", "ebpf.directory", "text", "where to mount a bpf file system for ebpf mode"),
     Flag("detect-local-mode", "detect_local_mode", "text", "how a pod's packets are told from others'"),
     Flag("pod-bridge-interface", "detect_local.bridge_interface", "text", "the pods' bridge"),
     Flag("pod-interface-name-prefix", "detect_local.interface_name_prefix", "text", "how pods' interfaces begin"),
