@@ -11,6 +11,7 @@ from clusterip.diagnosis.doctor import (
     firewall,
     host,
     ipvs,
+    ipvs_addresses,
     kinds,
     logs,
     masquerade,
@@ -20,6 +21,7 @@ from clusterip.diagnosis.doctor import (
     ranges,
     refusals,
     selection,
+    shadows,
     slices,
     structure,
     tables,
@@ -28,7 +30,7 @@ from clusterip.diagnosis.doctor import (
 from clusterip.diagnosis.doctor import missing as lacking
 from clusterip.diagnosis.doctor.known import Known, known
 from clusterip.diagnosis.doctor.missing import Missing
-from clusterip.diagnosis.doctor.programmed import Programmed, iptables_frontends, ipvs_frontends
+from clusterip.diagnosis.doctor.programmed import Chains, Programmed, iptables_frontends, ipvs_frontends
 from clusterip.diagnosis.doctor.programmed_nft import nft_frontends
 from clusterip.diagnosis.facts import Input, merge
 from clusterip.diagnosis.findings import Finding
@@ -61,7 +63,7 @@ def diagnose(inputs: Sequence[Recognised], node: str = "") -> Diagnosis:
     all_known = known(inputs, node)
     found = list(_findings(all_known, inputs, node))
     wanting = lacking.missing(all_known)
-    found += lacking.find(all_known, facts.problems, wanting)
+    found += lacking.find(all_known, wanting)
     return Diagnosis(
         inputs=facts.inputs,
         findings=tuple(sorted(dict.fromkeys(found), key=lambda finding: finding.rank)),
@@ -69,16 +71,21 @@ def diagnose(inputs: Sequence[Recognised], node: str = "") -> Diagnosis:
     )
 
 
-def programs_of(known: Known) -> tuple[Programmed, ...]:
+def _programs(known: Known, choices: Sequence[Chains]) -> tuple[Programmed, ...]:
     return (
-        *(p for source in known.iptables for p in iptables_frontends(source)),
+        *(
+            p
+            for source, chains in zip(known.iptables, choices, strict=True)
+            for p in iptables_frontends(source, chains)
+        ),
         *(p for rules in known.nft for p in nft_frontends(rules)),
         *ipvs_frontends(known),
     )
 
 
 def _findings(known: Known, inputs: Sequence[Recognised], node: str) -> Iterator[Finding]:
-    programs = programs_of(known)
+    choices = [Chains(source.values.ruleset.tables.get("nat")) for source in known.iptables]
+    programs = _programs(known, choices)
     found = [
         *selection.find(known),
         *slices.find(known),
@@ -87,7 +94,8 @@ def _findings(known: Known, inputs: Sequence[Recognised], node: str) -> Iterator
         *ranges.find(known),
         *logs.find(known),
         *host.find(known, programs),
-        *ipvs.find(known, programs),
+        *ipvs.find(known),
+        *ipvs_addresses.find(known),
         *masquerade.find(known, programs),
         *chances.find(known, programs),
         *affinity.find(known, programs),
@@ -101,6 +109,7 @@ def _findings(known: Known, inputs: Sequence[Recognised], node: str) -> Iterator
     told = [*refusals.find(known, refused, programs, explained), *refusals.blackholes(known, refused)]
     found += told
     found += modes.find(known, programs, any(f.id == "stale-mode-rules" for f in told))
+    found += shadows.find(known, choices, any(f.id == "host-firewall" for f in found))
     found += structure.find(known, [r for r in refused if not r.local])
     yield from found
     if not any(f.level == "E" for f in found):

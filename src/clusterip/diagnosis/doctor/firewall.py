@@ -35,9 +35,10 @@ def find(known: Known, facts: Facts, programs: Sequence[Programmed]) -> Iterator
         return
     stopped: dict[tuple[str, str, str], _Stopped] = {}
     tracer = Tracer(facts)
+    ranges = list(dict.fromkeys(_pod_ranges(known)))
     for p in tried:
         to = Target(p.frontend.protocol, p.frontend.address, p.frontend.port)
-        source = _pod_address(known, p)
+        source = _pod_address(known, ranges, p)
         clients = [Client("node", "")] + ([Client("pod", source)] if source else [])
         for client in clients:
             for finding in tracer.trace(client, to).findings:
@@ -57,14 +58,14 @@ def _certain(finding: Finding) -> bool:
     return finding.share is None or finding.share == 1
 
 
-def _pod_address(known: Known, p: Programmed) -> str:
+def _pod_address(known: Known, ranges: Sequence[str], p: Programmed) -> str:
     """Some pod: one that is known, else one of the range that pods are in; "": not known."""
     for pod in known.pods:
         for given in pod.status.pod_ips:
             if (":" in given.ip) == (":" in p.frontend.address) and not pod.spec.host_network:
                 return given.ip
     six = ":" in p.frontend.address
-    for network in (*_pod_ranges(known), *_neighbours(p)):
+    for network in (*ranges, *_neighbours(p)):
         if (":" in network) == six:
             return str(ip_network(network, strict=False).network_address + 250)
     return ""

@@ -13,7 +13,7 @@ from clusterip.diagnosis.findings import Evidence
 from clusterip.model import objects as o
 from clusterip.rulesets import host, klog
 from clusterip.rulesets.conntrack import Entries, Statistics
-from clusterip.rulesets.evidence import Places
+from clusterip.rulesets.evidence import Places, Problem
 from clusterip.rulesets.ipset import IPSets
 from clusterip.rulesets.iptables.saved import Saved
 from clusterip.rulesets.ipvs import Connections as IPVSConnections
@@ -83,6 +83,7 @@ class Known:
     nodes: Mapping[str, o.Node] = field(default_factory=dict)
     documents: tuple[Sourced[Manifest], ...] = ()  # every object given, those of other kinds too
     objects_at: Mapping[tuple[str, Key], Evidence] = field(default_factory=dict)  # (kind, name) -> where it stands
+    problems: tuple[Problem, ...] = ()  # what could not be read
 
     def evidence(self, kind: str, name: Key, text: str) -> Evidence:
         """What an object says: a field and its value."""
@@ -100,7 +101,9 @@ class Known:
 def known(inputs: Iterable[Recognised], node: str = "") -> Known:
     """An object given twice counts as last given."""
     kinds: dict[type, list[Sourced[object]]] = defaultdict(list)
+    problems: list[Problem] = []
     for given in inputs:
+        problems += given.problems
         for part in given.parts:
             kinds[type(part.values)].append(Sourced(part.values, given.name, part.places))
 
@@ -130,6 +133,7 @@ def known(inputs: Iterable[Recognised], node: str = "") -> Known:
         pods=tuple(_latest(documents, o.Pod).values()),
         nodes={key.name: found for key, found in _latest(documents, o.Node).items()},
         documents=documents,
+        problems=tuple(problems),
         objects_at={
             (d.values.kind, Key(d.values.namespace, d.values.name)): d.at(d.values.line, "") for d in documents
         },

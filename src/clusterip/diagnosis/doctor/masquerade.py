@@ -6,7 +6,6 @@ from ipaddress import ip_address, ip_network
 from clusterip.diagnosis.doctor.hostfacts import route_to
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, service_name
-from clusterip.diagnosis.doctor.structure import reached_from
 from clusterip.diagnosis.findings import Evidence, Finding, Level
 from clusterip.rulesets import proxylog
 from clusterip.rulesets.iptables import line_text
@@ -242,7 +241,8 @@ def _inside(inner: str, outer: str) -> bool:
 def _everything(source: Sourced[Saved]) -> Iterator[Finding]:
     """KUBE-POSTROUTING masquerades without asking for the mark: its match was lost on the way."""
     nat = source.values.ruleset.tables.get("nat")
-    if nat is None or "POSTROUTING" not in reached_from(nat).get("KUBE-POSTROUTING", ()):
+    jumps = [r.target.chain for r in nat.rules("POSTROUTING") if isinstance(r.target, ipt.Jump)] if nat else []
+    if nat is None or "KUBE-POSTROUTING" not in jumps:
         return
     asked = False
     for number, rule in enumerate(nat.rules("KUBE-POSTROUTING")):

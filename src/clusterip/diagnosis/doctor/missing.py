@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from clusterip.diagnosis.doctor.known import Known
 from clusterip.diagnosis.findings import Evidence, Finding
-from clusterip.rulesets.evidence import Problem
 
 NAMED = 5
 _OBJECTS = "kubectl get services,endpointslices,pods,nodes -A -o yaml"
@@ -54,8 +53,9 @@ def _tables(known: Known) -> Iterator[Missing]:
         yield Missing("the other iptables variant", "iptables-legacy-save", "whether rules are there as well")
 
 
-def find(known: Known, problems: Sequence[Problem], lacking: Sequence[Missing]) -> Iterator[Finding]:
-    yield from _mixed(known, problems)
+def find(known: Known, lacking: Sequence[Missing]) -> Iterator[Finding]:
+    problems = known.problems
+    yield from _mixed(known)
     if not lacking and not problems:
         return
     message = "To say more, give also: " + "; ".join(f"{m.command} ({m.why})" for m in lacking) + "." if lacking else ""
@@ -70,10 +70,10 @@ def find(known: Known, problems: Sequence[Problem], lacking: Sequence[Missing]) 
     yield Finding("incomplete-input", "I", "input", message.strip(), evidence, None, remedy)
 
 
-def _mixed(known: Known, problems: Sequence[Problem]) -> Iterator[Finding]:
+def _mixed(known: Known) -> Iterator[Finding]:
     """iptables warns that its other variant holds rules too."""
     variants = {source.values.variant or "legacy" for source in known.iptables}
-    warned = [p for p in problems if "tables present, use" in p.why]
+    warned = [p for p in known.problems if "tables present, use" in p.why]
     for problem in warned[:1]:
         other = "legacy" if "legacy" in problem.why else "nft"
         if other in variants and len(variants) > 1:

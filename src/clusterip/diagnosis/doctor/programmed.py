@@ -21,6 +21,7 @@ Shares: TypeAlias = Mapping[str, Fraction]  # backend "10.244.0.3:80" -> its sha
 Form: TypeAlias = Literal["iptables", "nftables", "ipvs"]
 
 UNIT = 1 << 31  # of a chance, as the kernel keeps it
+ZERO, ONE = Fraction(0), Fraction(1)
 
 
 class Frontend(NamedTuple):
@@ -63,12 +64,11 @@ class Programmed:
         return f"service {self.name}" if self.name else f"frontend {self.frontend}"
 
 
-def iptables_frontends(source: Sourced[Saved]) -> Iterator[Programmed]:
+def iptables_frontends(source: Sourced[Saved], chains: "Chains") -> Iterator[Programmed]:
     """Every rule of the nat table that sends one address and port to a chain that ends in DNAT."""
     nat = source.values.ruleset.tables.get("nat")
     if nat is None:
         return
-    chains = Chains(nat)
     for chain in nat.chains.values():
         for number, rule in enumerate(chain.rules):
             frontend = _frontend(rule)
@@ -115,9 +115,10 @@ def service_name(comment: str) -> str:
 class Chains:
     """The chains of one nat table as choices. What was read once is kept: tables hold 100,000s of rules."""
 
-    def __init__(self, table: ipt.Table) -> None:
-        self._table = table
+    def __init__(self, table: ipt.Table | None) -> None:
+        self._table = table or ipt.Table("nat", {})
         self._shares: dict[str, dict[str, Fraction]] = {}
+        self._always: dict[str, bool] = {}
 
     def chooses(self, chain: str) -> bool:
         """Whether a packet may leave it with a new destination, or is meant to: KUBE-SVC without backends is one."""
@@ -146,31 +147,42 @@ class Chains:
             found = self._shares[chain] = self._read(chain)
         return found
 
+    def always(self, chain: str) -> bool:
+        """Whether every packet that enters it gets a new destination."""
+        found = self._always.get(chain)
+        if found is None:
+            found = self._always[chain] = sum(self.shares(chain).values()) == 1
+        return found
+
     def _read(self, chain: str) -> dict[str, Fraction]:
         found: dict[str, Fraction] = {}
-        rest = Fraction(1)
+        rest = ONE
         for rule in self._table.rules(chain):
-            chance = chance_of(rule)
-            if not chance or not rest:
-                continue
             match rule.target:
                 case ipt.DNAT(to):
-                    found[to] = found.get(to, Fraction(0)) + rest * chance
-                    rest -= rest * chance
+                    ends: Shares = {to: ONE}
                 case ipt.Jump(target) | ipt.Goto(target):
-                    ends = Fraction(0)
-                    for backend, share in self.shares(target).items():
-                        found[backend] = found.get(backend, Fraction(0)) + rest * chance * share
-                        ends += share
-                    rest -= rest * chance * ends
+                    ends = self.shares(target)
                 case ipt.Return() | ipt.Accept() | ipt.Drop():
-                    rest -= rest * chance
+                    ends = {"": ONE}
+                case _:
+                    continue
+            part = rest * chance_of(rule) if ends else ZERO
+            if not part:
+                continue
+            for backend, share in ends.items():
+                taken = part if share is ONE else part * share
+                found[backend] = found[backend] + taken if backend in found else taken
+                rest -= taken
+            if not rest:
+                break
+        found.pop("", None)  # gone on without a backend
         return found
 
 
 def chance_of(rule: ipt.Rule) -> Fraction:
     """How often a new connection of a client that nothing is known of matches, once it is in this chain."""
-    chance = Fraction(1)
+    chance = ONE
     for match in rule.matches:
         match match:
             case ipt.Random(numerator, negated):
@@ -178,9 +190,9 @@ def chance_of(rule: ipt.Rule) -> Fraction:
             case ipt.Nth(every, negated=negated):
                 chance *= 1 - Fraction(1, every) if negated else Fraction(1, every)
             case ipt.Recent(action="rcheck" | "update") | ipt.Source(negated=False):
-                return Fraction(0)  # nobody is remembered; few come from one address
+                return ZERO  # nobody is remembered; few come from one address
             case ipt.AddrType(source="LOCAL", source_negated=False):
-                return Fraction(0)
+                return ZERO
     return chance
 
 

@@ -235,7 +235,7 @@ def _endpoints_not_ready(
         for s in slices
         if s.endpoints
     )
-    message = f"The slices hold {len(endpoints)} endpoints, none is ready, so {_ANSWER}."
+    message = f"None of the {len(endpoints)} endpoints in its slices is ready, so {_ANSWER}."
     selector = known.services[key].spec.selector or {}
     remedy = f"kubectl describe pods -n {key.namespace} -l {_labels(selector).replace(' ', '')}" if selector else ""
     return Finding("all-endpoints-not-ready", "E", service_object(key), message, evidence, ALL, remedy)

@@ -20,8 +20,8 @@ NAMED = 5  # duplicates that are shown as evidence
 def find(known: Known, refusals: Sequence[Refusal]) -> Iterator[Finding]:
     for source in known.iptables:
         for table in source.values.ruleset:
-            reached = reached_from(table)
-            yield from _unconditional(source, table, reached)
+            if table.name == "filter":
+                yield from _unconditional(source, table, reached_from(table))
             yield from _missing_chains(source, table)
             yield from _duplicates(source, table)
         yield from _invalid(known, source)
@@ -53,8 +53,6 @@ def reached_from(table: ipt.Table) -> Mapping[str, frozenset[str]]:
 def _unconditional(
     source: Sourced[Saved], table: ipt.Table, reached: Mapping[str, frozenset[str]]
 ) -> Iterator[Finding]:
-    if table.name != "filter":
-        return
     for name, chain in table.chains.items():
         hooks = reached.get(name, frozenset()) & {"INPUT", "FORWARD", "OUTPUT"}
         if name in BUILT_IN or not name.startswith(("KUBE-", "cali-")) or not hooks:

@@ -71,9 +71,14 @@ def _full(known: Known) -> Iterator[Finding]:
         count = sum(len(s.values.entries) for s in known.conntrack)
         counted = (Evidence(f"{count} entries listed", known.conntrack[0].file),) if count else ()
     early = sum(s.values.total("early_drop") for s in known.statistics)
-    if not (most and count >= most) and not early:
+    logged = [p for p in known.problems if "nf_conntrack" in p.why and "table full" in p.why]
+    if not (most and count >= most) and not early and not logged:
         return
-    evidence = [*said, *counted]
+    evidence = [
+        *said,
+        *counted,
+        *(Evidence(p.why.removeprefix("cannot be read: "), p.file, p.line) for p in logged[:1]),
+    ]
     for source in known.statistics:
         for cpu in source.values.cpus:
             if cpu.values.get("early_drop"):
@@ -83,6 +88,10 @@ def _full(known: Known) -> Iterator[Finding]:
             f"The connection table is full: {count} of {most} entries. The first packet of every new connection is "
         )
         message += "dropped until one expires."
+    elif logged:
+        message = "The kernel says that its connection table is full: the first packet of every new connection is "
+        message += "dropped "
+        message += "until an entry expires."
     else:
         message = f"The connection table was full: {early} entries were thrown out early to make room (early_drop)."
     wanted = max(2 * (most or 131072), 262144)
