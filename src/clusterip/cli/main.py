@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "walk the road of a packet on a real cluster"),
     "trace": ("trace", "where does this packet go, with which probability, by which rule"),
     "doctor": ("doctor", "what is wrong with the Services, and what to do about it"),
+    "verify": ("verify", "does the kernel hold what the API says, for every packet"),
     "rules": ("rules", "print what the proxy would write for manifests; no kernel, no root"),
     "apiserver": ("apiserver", "run the API server"),
     "controllers": ("controllers", "run the controllers"),

@@ -57,12 +57,10 @@ def premises(facts: Facts, told: Premises) -> Premises:
     zone = told.zone or next(
         (x.metadata.labels.get(ZONE_LABEL, "") for x in facts.nodes if x.metadata.name == node), ""
     )
-    found = replace(
-        told,
-        node=node,
-        zone=zone,
-        addresses=told.addresses or tuple(sorted(a for a in known.local if a and not is_loopback(a))),
-    )
+    internal = [a.address for x in facts.nodes if x.metadata.name == node for a in x.status.addresses]
+    local = sorted((a for a in known.local if a and not is_loopback(a)), key=lambda a: (a not in internal, a))
+    served = told.node_port_addresses if told.node_port_addresses is not None else _serving_node_ports(facts)
+    found = replace(told, node=node, zone=zone, addresses=told.addresses or tuple(local), node_port_addresses=served)
     if told.detects_pods or told.masquerade_all:
         return found
     return _detector(facts, found)
@@ -109,6 +107,41 @@ def _asked_of(matches: Iterable[v.Match]) -> str:
             case v.InInterface(pattern, True):
                 return pattern
     return ""
+
+
+def _serving_node_ports(facts: Facts) -> tuple[str, ...] | None:
+    """None: all addresses of the node, as far as the rules tell."""
+    found: set[str] = set()
+    for rules in facts.nft:
+        for table in rules.ruleset:
+            if "nodeport-ips" in table.sets:
+                found |= {e.key.text for e in table.sets["nodeport-ips"].elements if isinstance(e.key, n.Address)}
+    for given in facts.iptables:
+        for rule in given.ruleset.rules("nat", "KUBE-SERVICES"):
+            if rule.target == v.Jump("KUBE-NODEPORTS"):
+                named = [m.network for m in rule.matches if isinstance(m, v.Destination) and not m.negated]
+                if not named:
+                    return None
+                found |= {network.partition("/")[0] for network in named}
+    return tuple(sorted(found)) or None
+
+
+def sentences(found: Premises, told: Premises) -> tuple[str, ...]:
+    """What was taken as given. `told`: what somebody said, the rest was found."""
+    own = ", ".join(found.addresses[:6]) or "no address of it is known"
+    whose = f"node {found.node}" if found.node else "the node is not named: no endpoint counts as local"
+    zone = f" in zone {found.zone}" if found.zone else ""
+    if found.pod_networks:
+        pods = f"a pod's packets are those from {', '.join(found.pod_networks)}"
+    elif found.pod_interface:
+        pods = f"a pod's packets are those that come in by {found.pod_interface}"
+    else:
+        pods = "nothing tells a pod's packets from others"
+    guessed = "" if told.detects_pods or told.masquerade_all or not found.detects_pods else ", as the rules have it"
+    everywhere = found.node_port_addresses is None
+    served = "all its addresses" if everywhere else ", ".join(found.node_port_addresses or ()) or "no address"
+    all_ = ("everything sent to a ClusterIP is masqueraded",) if found.masquerade_all else ()
+    return (f"{whose}{zone}: {own}", pods + guessed, f"node ports answer on {served}", *all_)
 
 
 def _surroundings(facts: Facts) -> Surroundings:

@@ -164,8 +164,9 @@ class Search:
         key = (name, _text(place), found.kind, interface or "")
         before = self._differences.get(key)
         if before:
-            merged = dict.fromkeys([*before.clients.split(", "), *who.split(", ")])
-            self._differences[key] = replace(before, clients=", ".join(merged))
+            both = {*before.clients.split(", "), *who.split(", ")}
+            ordered = [kind for kind in _CLIENTS.values() if kind in both] or sorted(both)
+            self._differences[key] = replace(before, clients=", ".join(ordered))
             return
         self._differences[key] = Difference(
             found.kind,
