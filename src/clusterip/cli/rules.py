@@ -9,6 +9,9 @@ import click
 
 from clusterip.cli import manifests
 from clusterip.cli.manifests import Manifests
+from clusterip.dataplane.ebpf import config as ebpf
+from clusterip.dataplane.ebpf import document
+from clusterip.dataplane.ebpf.compile import compile_entry as compile_for_sockets
 from clusterip.dataplane.iptables import (
     LARGE_CLUSTER_ENDPOINTS,
     Config,
@@ -26,8 +29,8 @@ from clusterip.services.table import Entry, Family
 FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
 
 HELP = """Print what the proxy of one node would write for the Services and EndpointSlices in FILE: one complete input
-for iptables-restore (ip6tables-restore with --family IPv6), which gives from empty tables what kube-proxy gives.
-Needs no kernel and no root.
+for iptables-restore (ip6tables-restore with --family IPv6), which gives from empty tables what kube-proxy gives; or,
+with --proxy-mode ebpf, what the maps of its programs would hold, as JSON. Needs no kernel and no root.
 
 FILE may hold several documents, YAML or JSON, and lists as kubectl prints them; "-" is stdin. Objects of other kinds
 are passed over, which is said on stderr.
@@ -60,7 +63,7 @@ class Options:
 
 @click.command(help=HELP)
 @click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="manifests; - is stdin")
-@click.option("--proxy-mode", type=click.Choice(["iptables"]), default="iptables", show_default=True)
+@click.option("--proxy-mode", type=click.Choice(["iptables", "ebpf"]), default="iptables", show_default=True)
 @click.option("--family", type=click.Choice(FAMILIES), help="default: the one that the manifests have")
 @click.option("--node-name", default="", help="the node whose rules these are; decides what is local")
 @click.option("--node-ip", default="", metavar="IP[,IP]", help="its addresses, one a family")
@@ -84,13 +87,20 @@ def command(**given: object) -> None:
     family = options.family or _only_family(tables)
     for sentence in (*found.passed_over, *_doubts(found, tables[family], ranges)):
         click.echo(sentence, err=True)
-    click.echo(rules(tables[family], _config(options, family)), nl=False)
+    if options.proxy_mode == "ebpf":
+        click.echo(maps(tables[family], _socket_config(options, family)), nl=False)
+    else:
+        click.echo(rules(tables[family], _config(options, family)), nl=False)
 
 
 def rules(entries: Sequence[Entry], config: Config) -> str:
     large = sum(e.known for e in entries) > LARGE_CLUSTER_ENDPOINTS
     settled = replace(config, large_cluster=large)
     return complete((compile_entry(e, settled) for e in entries), settled)
+
+
+def maps(entries: Sequence[Entry], config: ebpf.Config) -> str:
+    return document.complete([compile_for_sockets(e, config) for e in entries])
 
 
 def _entries(found: Manifests, node: NodeContext, family: Family) -> list[Entry]:
@@ -140,6 +150,14 @@ def _config(given: Options, family: Family) -> Config:
         nfacct=given.nfacct,
         drop_invalid=not given.tcp_be_liberal,
     )
+
+
+def _socket_config(given: Options, family: Family) -> ebpf.Config:
+    """Without --nodeport-addresses the node's own address serves node ports."""
+    node_ip = _of_family(_node_ips(given.node_ip), family)
+    chosen = _node_port_addresses(given.nodeport_addresses, node_ip, family)
+    own = (node_ip,) if node_ip else ()
+    return ebpf.Config(family, own if chosen is None else chosen, given.localhost_nodeports)
 
 
 def _node_port_addresses(text: str | None, node_ip: str, family: Family) -> tuple[str, ...] | None:
