@@ -33,25 +33,8 @@ def words() -> tuple[bytes, ...]:
     return tuple(sorted({word for sample in samples() for word in sample.split()}))
 
 
-SCRAPS: tuple[bytes, ...] = (
-    b"{",
-    b"}",
-    b'"',
-    b"\n",
-    b" : ",
-    b"!",
-    b"(",
-    b")",
-    b",",
-    b"/",
-    b"[",
-    b"]",
-    b"=",
-    b"9" * 25,
-    b"\x00",
-    b"\xff",
-)
-SCRAPS += (b"0x", b"-", b"\t", b"*", b"@", b"\\", b"'", b"\r", b"#", b"COMMIT\n", b"*nat\n", b"table ip t {\n", b"  ")
+SCRAPS = [b"{", b"}", b'"', b"\n", b" : ", b"!", b"(", b")", b",", b"/", b"[", b"]", b"=", b"9" * 25, b"\x00", b"\xff"]
+SCRAPS += [b"0x", b"-", b"\t", b"*", b"@", b"\\", b"'", b"\r", b"#", b"COMMIT\n", b"*nat\n", b"table ip t {\n", b"  "]
 
 
 @st.composite

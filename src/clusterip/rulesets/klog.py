@@ -52,7 +52,7 @@ _HEAD = re.compile(
 _PLAIN_HEAD = re.compile(r"(INFO|WARN|ERRO|FATA|ERROR|FATAL|WARNING): (.*)")  # of programs that do not use klog
 _JSON_HEAD = re.compile(r'(?:[^{"]{0,160})?(\{"ts":.*\})\s*')
 # key="value", key=word, key=<; values in quotes follow Go's rules.
-_FIELD = re.compile(r' ([A-Za-z_][\w./-]*)=("(?:[^"\\]|\\.)*"|\[[^\]]*\]|\{[^}]*\}|\S+)')
+_FIELD = re.compile(r' ([A-Za-z_][\w./-]*)=("(?:[^"\\]|\\.)*"|\[[^\]]{0,4096}\]|\{[^}]{0,4096}\}|\S+)')
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _MOST_LINE = 65536  # longer lines are no log
 

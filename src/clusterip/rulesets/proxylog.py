@@ -94,7 +94,7 @@ def _events(entry: Entry) -> Iterator[Event]:
 
 _LOCKED = re.compile(r"(?i)holding the xtables lock|xtables\.lock|can't grab the lock")
 _AT_LINE = re.compile(r"(?:Error occurred at line:|\bline) (\d{1,9})\b|/dev/stdin:(\d{1,9}):")
-_CHAIN = re.compile(r"(?i)chain '([^'\s]+)' does not exist|no chain/target/match by that name.*?([A-Z][\w-]+)?$")
+_CHAIN = re.compile(r"(?i)chain '([^'\s]+)' does not exist")
 _PROGRAM = re.compile(r"(ip6?tables(?:-legacy|-nft)?-restore|ipset(?: restore)?|nftables|nft)\b")
 _WORDS = re.compile(r"\s+")
 
@@ -103,13 +103,12 @@ def _sync_failed(entry: Entry, _: re.Match[str], whole: str) -> Event:
     program = _PROGRAM.search(whole)
     name = program[1] if program else ""
     lines = [int(next(filter(None, found))) for found in _AT_LINE.findall(whole)]
-    chains = [found[0] or found[1] for found in _CHAIN.findall(whole)]
     why = _WORDS.sub(" ", " ".join((entry.message, entry.fields.get("err", ""), *entry.body))).strip()
     return SyncFailed(
         "nft" if name == "nftables" else name,
         why,
         tuple(dict.fromkeys(lines)),
-        tuple(dict.fromkeys(filter(None, chains))),
+        tuple(dict.fromkeys(_CHAIN.findall(whole))),
         _LOCKED.search(whole) is not None,
         entry.line,
         entry.time,

@@ -218,11 +218,11 @@ def _stays(kind: Kind, other: Kind, text: str, at: int) -> bool:
 
 def _end_of_saved(text: str, start: int) -> int:
     table = start if text[start] == "*" else text.find("\n*", start, start + 4096) + 1
-    commit = text.find("\nCOMMIT", max(table, start))
     following = text.find("\n*", max(table, start) + 1)
-    if commit < 0 or 0 <= following < commit:
+    end = following + 1 if following >= 0 else len(text)
+    commit = text.find("\nCOMMIT", max(table, start), end)
+    if commit < 0:
         # COMMIT is missing: the table ends where the next one begins, with the comment that goes before it.
-        end = following + 1 if following >= 0 else len(text)
         comment = text.rfind("\n# Generated", start, end)
         return comment + 1 if comment > start else end
     behind = _COMPLETED.match(text, _behind(text, commit + 1))

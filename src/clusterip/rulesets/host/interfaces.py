@@ -67,35 +67,34 @@ _KINDS = frozenset(
 
 
 def read_interfaces(text: str, origin: Origin = INPUT) -> Reading[Interfaces]:
+    """What several commands say of one interface is put together."""
     problems = Problems(origin)
-    found: list[Interface] = []
+    known: dict[str, Interface] = {}
+    addresses: dict[str, dict[tuple[str, int], InterfaceAddress]] = {}
+    name = ""
     for number, line in numbered(text.split("\n")):
         at = origin.line + number
         interface = _interface(line, at)
         if interface is not None:
-            found.append(interface)
-        elif not line[0].isspace() or not found:
+            name = interface.name
+            known[name] = _merged(known[name], interface) if name in known else interface
+            own = addresses.setdefault(name, {})
+            for address in interface.addresses:
+                own.setdefault((address.address, address.length), address)
+        elif not line[0].isspace() or not name:
             problems.unreadable(number, line)
+        elif (found := _inet(line.split(), at)) is not None:
+            addresses[name].setdefault((found.address, found.length), found)
         else:
-            found[-1] = _detailed(found[-1], line.split(), at)
-    merged = _merged(found)
-    facts = len(merged) + sum(len(interface.addresses) for interface in merged)
-    return Reading(Interfaces(merged), facts, problems.all())
+            known[name] = _detailed(known[name], line.split())
+    interfaces = tuple(structs.replace(i, addresses=tuple(addresses[i.name].values())) for i in known.values())
+    facts = len(interfaces) + sum(map(len, addresses.values()))
+    return Reading(Interfaces(interfaces), facts, problems.all())
 
 
-def _merged(found: list[Interface]) -> tuple[Interface, ...]:
-    """What several commands said of one interface, put together."""
-    known: dict[str, Interface] = {}
-    for new in found:
-        old = known.get(new.name)
-        if old is None:
-            known[new.name] = new
-            continue
-        given = {n: value for n, value in structs.asdict(new).items() if value not in ("", 0, (), None) and n != "line"}
-        seen = {(a.address, a.length) for a in old.addresses}
-        more = tuple(a for a in new.addresses if (a.address, a.length) not in seen)
-        known[new.name] = structs.replace(old, **(given | {"addresses": (*old.addresses, *more)}))
-    return tuple(known.values())
+def _merged(old: Interface, new: Interface) -> Interface:
+    given = {n: value for n, value in structs.asdict(new).items() if value not in ("", 0, (), None) and n != "line"}
+    return structs.replace(old, **given)
 
 
 def _interface(line: str, at: int) -> Interface | None:
@@ -110,7 +109,8 @@ def _interface(line: str, at: int) -> Interface | None:
             line=at,
         )
     if one := _ONE_LINE.fullmatch(line):
-        return _detailed(Interface(one[2], int(one[1][:9]), line=at), one[3].replace("\\", " ").split(), at)
+        address = _inet(one[3].replace("\\", " ").split(), at)
+        return Interface(one[2], int(one[1][:9]), addresses=(address,) if address else (), line=at)
     if brief := _BRIEF.fullmatch(line):
         return _brief(brief, at)
     return None
@@ -127,22 +127,36 @@ def _brief(found: re.Match[str], at: int) -> Interface:
     )
 
 
-def _detailed(interface: Interface, words: list[str], at: int) -> Interface:
+def _detailed(interface: Interface, words: list[str]) -> Interface:
     """A further line of an interface. Lines that say nothing of use here (lifetimes, queues) change nothing."""
+    match words:
+        case [link, hardware, *_] if link.startswith("link/"):
+            return structs.replace(interface, hardware=hardware)
+        case [kind, *_] if kind in _KINDS and not interface.kind:
+            return structs.replace(interface, kind=kind)
+    hairpin = _pairs(words, ("hairpin",)).get("hairpin")
+    return structs.replace(interface, hairpin=hairpin == "on") if hairpin in ("on", "off") else interface
+
+
+def _inet(words: list[str], at: int) -> InterfaceAddress | None:
+    """ "inet 10.96.0.1/32 scope global kube-ipvs0"; None: the line is not like that."""
     match words:
         case ["inet" | "inet6", address, *rest]:
             peer = rest[1] if rest[:1] == ["peer"] and len(rest) > 1 else ""
-            length = peer.partition("/")[2]
-            found = _address(f"{address}/{length}" if length and "/" not in address else address, at)
-            if found is None:
-                return interface
-            scope = _pairs(rest, ("scope",)).get("scope", "")
-            flags = tuple(word for word in rest if word in _ADDRESS_FLAGS)
+            found = _address(address, at)
+            if found is not None:
+                scope = _pairs(rest, ("scope",)).get("scope", "")
+                flags = tuple(word for word in rest if word in _ADDRESS_FLAGS)
+                return structs.replace(found, scope=scope, peer=peer, flags=flags)
+    return None
+
+
+_ADDRESS_FLAGS)
             found = structs.replace(found, scope=scope, peer=peer, flags=flags)
             return structs.replace(interface, addresses=(*interface.addresses, found))
         case [link, hardware, *_] if link.startswith("link/"):
             return structs.replace(interface, hardware=hardware)
-        case [kind, *rest] if kind in _KINDS and not interface.kind:
+        case [kind, *_] if kind in _KINDS and not interface.kind:
             return structs.replace(interface, kind=kind)
     hairpin = _pairs(words, ("hairpin",)).get("hairpin")
     return structs.replace(interface, hairpin=hairpin == "on") if hairpin in ("on", "off") else interface

@@ -83,16 +83,18 @@ def is_destination(text: str) -> bool:
 def read_routes(text: str, origin: Origin = INPUT) -> Reading[Routes]:
     problems = Problems(origin)
     found: list[Route] = []
+    hops: list[list[NextHop]] = []
     for number, line in numbered(text.split("\n")):
         words = line.split()
         if words[0] == "nexthop" and found:
-            hop = _hop(words[1:])
-            found[-1] = structs.replace(found[-1], hops=(*found[-1].hops, hop))
+            hops[-1].append(_hop(words[1:]))
         elif not is_route(line):
             problems.unreadable(number, line)
         else:
             found.append(_route(words, origin.line + number))
-    return Reading(Routes(tuple(found)), len(found), problems.all())
+            hops.append([])
+    routes = tuple(structs.replace(r, hops=tuple(h)) if h else r for r, h in zip(found, hops, strict=True))
+    return Reading(Routes(routes), len(routes), problems.all())
 
 
 def _route(words: list[str], at: int) -> Route:

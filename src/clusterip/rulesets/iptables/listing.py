@@ -16,6 +16,7 @@ from clusterip.rulesets.iptables.text import quoted
 from clusterip.rulesets.iptables.untold import Group, assembled
 
 _CHAIN = re.compile(r"Chain (\S+) \((?:policy (\S+?)(?: (\S+) packets, (\S+) bytes)?|.*)\)")
+_LONGEST = 8192  # characters; iptables bounds all that it prints of a rule
 _HEADINGS = re.compile(r"(num +)?( *pkts +bytes +)?target +prot +opt +(in +out +)?source +destination")
 _OPTIONS = frozenset(("--", "-f", "!f"))
 _PROTOCOLS = {"1": "icmp", "6": "tcp", "17": "udp", "33": "dccp", "58": "ipv6-icmp", "132": "sctp", "136": "udplite"}
@@ -56,7 +57,7 @@ class _Reader:
             self._columns = line.split()
         elif line[0] == "#":
             return
-        elif not self._chain or not self._columns:
+        elif not self._chain or not self._columns or len(line) > _LONGEST:
             self._problems.unreadable(number, line)
         else:
             self._rule(number, line)

@@ -134,28 +134,50 @@ class _Reader:
 
     def _block(self, head: re.Match[str], line: str) -> _Block:
         """Takes the lines up to the brace that closes this one."""
-        block = _Block(head[1], head[2], int(head[3] or 0), [], ())
-        depth, start, begin = _depth(line), self._at, self._at - 1
-        numbers: list[int] | None = None  # once a line of several makes them more than a range
+        found = _Lines(self._at)
+        depth, begin = _depth(line), self._at - 1
         while depth > 0:
             if self._at >= len(self._lines):
-                self.problems.add(begin, f"{block.kind} {block.name} does not end: its closing brace is missing")
+                self.problems.add(begin, f"{head[1]} {head[2]} does not end: its closing brace is missing")
                 break
             text = self._lines[self._at].strip()
             self._at += 1
-            before, depth = depth, depth + (_depth(text) if "{" in text or "}" in text else 0)
+            within, depth = depth > 1, depth + (_depth(text) if "{" in text or "}" in text else 0)
             if depth <= 0:
                 break
-            if before > 1 and block.lines:
-                block.lines[-1] += " " + text
-            elif text:
-                block.lines.append(text)
-                if numbers is not None:
-                    numbers.append(self._at - 1)
-                elif self._at - 1 != start + len(block.lines) - 1:
-                    numbers = [*range(start, start + len(block.lines) - 1), self._at - 1]
-        block.at = range(start, start + len(block.lines)) if numbers is None else numbers
-        return block
+            found.take(text, self._at - 1, goes_on=within)
+        return _Block(head[1], head[2], int(head[3] or 0), found.joined(), found.numbers())
+
+
+class _Lines:
+    """The lines of a block while they are read. Nearly always they stand one below the other, each for itself."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self._lines: list[str] = []
+        self._rest: list[str] = []  # further lines of the last one
+        self._at: list[int] | None = None  # None: no line was left out so far
+
+    def take(self, text: str, at: int, *, goes_on: bool) -> None:
+        if goes_on and self._lines:
+            self._rest.append(text)
+            return
+        self.joined()
+        if text:
+            if self._at is None and at != self._first + len(self._lines):
+                self._at = [*range(self._first, self._first + len(self._lines))]
+            self._lines.append(text)
+            if self._at is not None:
+                self._at.append(at)
+
+    def joined(self) -> list[str]:
+        if self._rest:
+            self._lines[-1] = " ".join((self._lines[-1], *self._rest))
+            self._rest = []
+        return self._lines
+
+    def numbers(self) -> Sequence[int]:
+        return range(self._first, self._first + len(self._lines)) if self._at is None else self._at
 
 
 def _depth(text: str) -> int:
