@@ -151,17 +151,6 @@ def _inet(words: list[str], at: int) -> InterfaceAddress | None:
     return None
 
 
-_ADDRESS_FLAGS)
-            found = structs.replace(found, scope=scope, peer=peer, flags=flags)
-            return structs.replace(interface, addresses=(*interface.addresses, found))
-        case [link, hardware, *_] if link.startswith("link/"):
-            return structs.replace(interface, hardware=hardware)
-        case [kind, *_] if kind in _KINDS and not interface.kind:
-            return structs.replace(interface, kind=kind)
-    hairpin = _pairs(words, ("hairpin",)).get("hairpin")
-    return structs.replace(interface, hairpin=hairpin == "on") if hairpin in ("on", "off") else interface
-
-
 _ADDRESS_FLAGS = frozenset(
     {"secondary", "deprecated", "tentative", "dadfailed", "temporary", "dynamic", "noprefixroute"}
 )
