@@ -66,6 +66,11 @@ def refused(text: str | bytes, *options: str) -> str:
     return error.message
 
 
+def spec(**fields: object) -> Object:
+    """A Service that is ours but for these."""
+    return {**SERVICE, "spec": {**SERVICE["spec"], **fields}}
+
+
 def dump(*documents: object) -> str:
     return yaml.safe_dump_all(documents)
 
@@ -111,6 +116,11 @@ def test_other_kinds_are_passed_over_and_named_on_stderr() -> None:
     assert "document 3: Pod (v1) passed over" in result.stderr
 
 
+@pytest.mark.parametrize("text", ["", "---\n# nothing here\n"])
+def test_an_input_without_an_object_is_said_on_stderr(text: str) -> None:
+    assert run(text).stderr == "stdin: holds no object\n"
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
@@ -129,6 +139,14 @@ def test_other_kinds_are_passed_over_and_named_on_stderr() -> None:
         ("apiVersion: v1\nkind: Service\nmetadata:\n  namespace: A\n  name: a\n", ["line 4", "metadata.namespace"]),
         ("apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 1, name: 'x\ny'}]}\n",
          ["spec.ports[0].name"]),
+        (dump(spec(clusterIP="foo")), ["line 7", "Service: spec.clusterIP: 'foo' is no IP address"]),
+        (dump(spec(type="Foo")), ["spec.type: 'Foo' is none of ClusterIP, NodePort"]),
+        (dump(spec(ports=[{"port": 80}, {"port": 99999}])), ["spec.ports[1].port: 99999 is no port"]),
+        (dump(spec(ports=[{"nodePort": 80, "port": 0}])), ["spec.ports[0].port: 0 is no port"]),
+        (dump(spec(ports=[{"port": 80, "nodePort": -1}])), ["spec.ports[0].nodePort: -1 is no port"]),
+        (dump(spec(ports=[{"port": 80, "protocol": "FOO"}])), ["spec.ports[0].protocol: 'FOO' is none of TCP, UDP"]),
+        (dump({**SLICE, "endpoints": [{"addresses": ["foo"]}]}), ["endpoints[0].addresses[0]: 'foo' is no IP address"]),
+        (dump({**SLICE, "ports": [{"port": 70000}]}), ["EndpointSlice: ports[0].port: 70000 is no port"]),
         ("kind: Service\nkind: Service\napiVersion: v1\n", ["the key kind is given twice"]),
         (b"\xff\xfe\x00nonsense", ["stdin"]),
     ],

@@ -17,6 +17,8 @@ from clusterip.model.names import dns_label
 from clusterip.model.objects import EndpointSlice, Service
 from clusterip.model.resources import ENDPOINT_SLICES, SERVICES
 from clusterip.model.yamltext import documents
+from clusterip.services.addresses import canonical_address
+from clusterip.services.table import Family
 
 Wanted: TypeAlias = Service | EndpointSlice
 
@@ -24,6 +26,10 @@ KINDS: dict[tuple[str, str], type[Wanted]] = {
     (SERVICES.api_version, SERVICES.kind): Service,
     (ENDPOINT_SLICES.api_version, ENDPOINT_SLICES.kind): EndpointSlice,
 }
+FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
+_TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
+_PROTOCOLS = ("TCP", "UDP", "SCTP")
+_LAST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +75,17 @@ def read(files: Sequence[str]) -> Manifests:
 
 def _objects(file: str) -> Iterator[Wanted | str]:
     name, text = _text(file)
-    number = 0
+    number, empty = 0, True
     try:
         for number, document in enumerate(documents(text), start=1):
             place = _Place(name, text, number)
+            empty = empty and document.value is None
             if document.duplicates:
                 raise place.error(f"the key {document.duplicates[0]} is given twice")
             if document.value is not None:
                 yield from _unpacked(document.value, place)
+        if empty:
+            yield f"{name}: holds no object"
     except BadInput as error:
         if error.message.startswith(f"{name}: "):
             raise
@@ -117,6 +126,8 @@ def _converted(value: dict[str, Any], as_type: type[Wanted], place: _Place) -> W
         path = _path(at.rstrip("`"))
         shown = at.rstrip("`").lstrip(".") or "the object"
         raise place.error(f"{as_type.__name__}: {shown}: {what[:1].lower()}{what[1:]}", path) from error
+    for at_fault, sentence in _impossible(found):
+        raise place.error(f"{as_type.__name__}: {_shown(at_fault)}: {sentence}", at_fault)
     return _completed(found, place)
 
 
@@ -138,6 +149,38 @@ def _completed(found: Wanted, place: _Place) -> Wanted:
     return msgspec.structs.replace(found, metadata=meta)
 
 
+def _impossible(found: Wanted) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """What no API server ever took, as a path and a sentence. Older ones took more than today's, so the rest stands."""
+    if isinstance(found, EndpointSlice):
+        for index, endpoint in enumerate(found.endpoints or ()):
+            for at, text in enumerate(endpoint.addresses if found.address_type in FAMILIES else ()):
+                if not _is_address(text):
+                    yield ("endpoints", index, "addresses", at), f"{text!r} is no IP address"
+        for index, offered in enumerate(found.ports or ()):
+            yield from _no_port(("ports", index, "port"), offered.port or 0)
+        return
+    if found.spec.type not in _TYPES:
+        yield ("spec", "type"), f"{found.spec.type!r} is none of {', '.join(_TYPES)}"
+    if found.spec.cluster_ip not in ("", "None") and not _is_address(found.spec.cluster_ip):
+        yield ("spec", "clusterIP"), f"{found.spec.cluster_ip!r} is no IP address"
+    for index, port in enumerate(found.spec.ports or ()):
+        where: tuple[str | int, ...] = ("spec", "ports", index)
+        yield from _no_port((*where, "port"), port.port, least=1)
+        yield from _no_port((*where, "nodePort"), port.node_port)
+        if port.protocol not in _PROTOCOLS:
+            yield (*where, "protocol"), f"{port.protocol!r} is none of {', '.join(_PROTOCOLS)}"
+
+
+def _no_port(path: tuple[str | int, ...], number: int, least: int = 0) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """0 where a port may be left out."""
+    if not least <= number <= _LAST_PORT:
+        yield path, f"{number} is no port, they go from 1 to {_LAST_PORT}"
+
+
+def _is_address(text: str) -> bool:
+    return any(canonical_address(text, family) for family in FAMILIES)
+
+
 def _without_nulls(value: Any) -> Any:
     """In the API a null is the same as nothing."""
     if isinstance(value, dict):
@@ -149,6 +192,11 @@ def _path(text: str) -> tuple[str | int, ...]:
     """msgspec's way of saying where: ".spec.ports[0].port"."""
     parts = text.replace("[", ".").replace("]", "").split(".")
     return tuple(int(part) if part.isdecimal() else part for part in parts if part)
+
+
+def _shown(path: Sequence[str | int]) -> str:
+    """The other way round."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def _line(text: bytes, document: int, path: Sequence[str | int]) -> int:
