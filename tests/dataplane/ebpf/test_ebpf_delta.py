@@ -13,6 +13,7 @@ from clusterip.dataplane.ebpf.config import Config
 from clusterip.dataplane.ebpf.delta import Delta, Step, applied, delta, differences, load
 from clusterip.dataplane.ebpf.layout import MAPS, Contents, family_of, read_frontend
 from clusterip.dataplane.ebpf.outcomes import EMPTY, walk
+from clusterip.dataplane.ebpf.program import shipped
 from clusterip.services.route import Packet, Source
 from clusterip.services.table import Backend, Entry, PortName
 from clusterip.services.tracker import Change
@@ -57,11 +58,12 @@ def test_after_every_single_write_a_client_meets_the_old_backends_or_the_new(poo
 def test_a_load_gives_exactly_the_pieces_from_whatever_is_there(data: st.DataObject) -> None:
     pieces = [compile_entry(e, configs(V4)) for e in data.draw(tables(V4)).values()]
     wanted = applied(EMPTY, load(pieces, EMPTY).steps)
-    junk = st.dictionaries(st.binary(min_size=4, max_size=4), st.binary(min_size=4, max_size=4), max_size=3)
+    shapes = shipped().maps
     seen: dict[str, dict[bytes, bytes]] = {}
     for name in MAPS:
         kept = {k: v for k, v in wanted[name].items() if data.draw(st.booleans())}
-        seen[name] = {**kept, **data.draw(junk)}
+        key, value = (st.binary(min_size=n, max_size=n) for n in (shapes[name].key_size, shapes[name].value_size))
+        seen[name] = {**kept, **data.draw(st.dictionaries(key, value, max_size=3))}
     found: Contents = seen  # type: ignore[assignment]  # its keys are MAPS
     assert applied(found, load(pieces, found).steps) == wanted
     assert not load(pieces, wanted).steps

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from clusterip.dataplane.ebpf.compile import Piece
-from clusterip.dataplane.ebpf.layout import MAPS, Contents, Entries, MapName
+from clusterip.dataplane.ebpf.layout import MAPS, Contents, Entries, MapName, read_member, read_service, read_slot
 from clusterip.services.tracker import Change
 
 
@@ -66,13 +66,26 @@ def _between(before: Contents, after: Contents) -> Delta:
         return Step(name, write={k: v for k, v in after[name].items() if had.get(k) != v})
 
     def delete(name: MapName) -> Step:
-        return Step(name, delete=tuple(k for k in before[name] if k not in after[name]))
+        return Step(name, delete=tuple(k for k in rest[name] if k not in after[name]))
 
+    spare = _orphans(before, after)
+    rest: Contents = {n: {k: v for k, v in entries.items() if k not in spare[n]} for n, entries in before.items()}
     steps = (
+        *(Step(name, delete=spare[name]) for name in ("members", "slots")),
         *(write("slots"), write("members"), write("services")),
         *(delete("services"), delete("members"), delete("slots")),
     )
     return Delta(tuple(step for step in steps if step.write or step.delete))
+
+
+def _orphans(before: Contents, after: Contents) -> Mapping[MapName, tuple[bytes, ...]]:
+    """Of sets that no Service leads to, as a failure may have left them: they go first, to make room."""
+    used = {read_service(value).set for value in before["services"].values()}
+    return {
+        "services": (),
+        "slots": tuple(k for k in before["slots"] if read_slot(k)[0] not in used and k not in after["slots"]),
+        "members": tuple(k for k in before["members"] if read_member(k)[0] not in used and k not in after["members"]),
+    }
 
 
 def applied(contents: Contents, steps: Iterable[Step]) -> Contents:
