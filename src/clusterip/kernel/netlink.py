@@ -19,8 +19,10 @@ NETFILTER, SOCK_DIAG = 12, 4  # netlink protocol numbers
 REQUEST, ACK, DUMP, CREATE, EXCLUSIVE = 0x1, 0x4, 0x300, 0x400, 0x200
 
 _NESTED, _TYPE_MASK = 0x8000, 0x3FFF
+_BATCH_BEGIN, _BATCH_END = 0x10, 0x11
 _ERROR, _DONE, _MULTI, _DUMP_INTERRUPTED = 2, 3, 0x2, 0x10
 _RECEIVE = 1 << 20
+_SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1  # include/linux/socket.h, include/uapi/linux/netlink.h
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
 _ERRNO = struct.Struct("=i")
@@ -76,6 +78,17 @@ def inside(netns: str) -> AbstractContextManager[None]:
     return namespaces.inside(netns) if netns else nullcontext()
 
 
+def _split(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """The messages of a datagram: kind, flags, sequence, body."""
+    position = 0
+    while position + 16 <= len(data):
+        size, kind, flags, sequence, _ = _HEADER.unpack_from(data, position)
+        if size < 16:
+            return
+        yield kind, flags, sequence, data[position + 16 : position + size]
+        position += (size + 3) & ~3
+
+
 class Netlink:
     """One netlink socket, in the named namespace. Use as a context manager."""
 
@@ -114,13 +127,26 @@ class Netlink:
             data = self._socket.recv(_RECEIVE)
         except OSError as error:
             raise Unavailable(f"netfilter netlink: no answer: {error.strerror or 'timed out'}") from error
-        position = 0
-        while position + 16 <= len(data):
-            size, kind, flags, sequence, _ = _HEADER.unpack_from(data, position)
-            if size < 16:
+        return _split(data)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def join(self, group: int) -> None:
+        """Hear what the kernel tells this multicast group; see `heard`."""
+        self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+
+    def heard(self) -> Iterator[tuple[int, bytes]]:
+        """Kind and body of each message that waits; never waits itself. Raises Unavailable if some were lost."""
+        while True:
+            try:
+                # Not by the socket object, which waits for its timeout; below it the socket never blocks.
+                data = os.read(self._socket.fileno(), _RECEIVE)
+            except BlockingIOError:
                 return
-            yield kind, flags, sequence, data[position + 16 : position + size]
-            position += (size + 3) & ~3
+            except OSError as error:
+                raise Unavailable(f"netfilter netlink: messages were lost: {error.strerror}") from error
+            yield from ((kind, body) for kind, _, _, body in _split(data))
 
     def dump(self, message: Message, what: str) -> tuple[list[bytes], bool]:
         """All bodies the kernel lists, and whether the list is whole: it is not if the table changed under the dump."""
@@ -151,6 +177,21 @@ class Netlink:
                 if kind == _ERROR:
                     raise NetlinkRefused(what, -_ERRNO.unpack_from(body)[0])
                 return body
+
+    def transact(self, subsystem: int, messages: Sequence[Message], what: str) -> None:
+        """All of them or none. Raises NetlinkRefused."""
+        # The ends of a batch ask for no acknowledgement: kernels before 6.10 give none.
+        edge = _NFGENMSG.pack(0, 0, socket.htons(subsystem))
+        wanted = [m._replace(flags=m.flags | ACK) for m in messages]
+        first = self._send([Message(_BATCH_BEGIN, REQUEST, edge), *wanted, Message(_BATCH_END, REQUEST, edge)], 0)
+        missing = set(range(first + 1, first + 1 + len(messages)))
+        while missing:
+            for kind, _, sequence, body in self._receive():
+                if kind != _ERROR or sequence < first:
+                    continue
+                if number := -_ERRNO.unpack_from(body)[0]:
+                    raise NetlinkRefused(what, number)
+                missing.discard(sequence)
 
     def tell(self, messages: Iterable[Message], batch: int = 128) -> list[int]:
         """Send all, many in flight at once; the errno of each in order, 0 where it was done."""
