@@ -4,29 +4,19 @@ Where the model leaves something open (a chance, something that is not known), i
 did: a difference is then one of certainty, never of luck.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from clusterip.diagnosis.answer import Outcome, Step, Verdict
-from clusterip.diagnosis.outcomes import steps as modelled_steps
+from clusterip.diagnosis.met import Met, Place, Told, met, told
+from clusterip.diagnosis.outcomes import step
 from clusterip.diagnosis.packet import Packet, socket
-from clusterip.diagnosis.walk.chain import Ended
+from clusterip.diagnosis.walk.branch import Branch
 from clusterip.diagnosis.walk.following import following
-from clusterip.diagnosis.walk.hooks import Hooks
-from clusterip.diagnosis.walk.programs import Programs
 from clusterip.diagnosis.walked import Walked
 from clusterip.rulesets.traced import Headers, Traced
-
-# What does something to the packet, or ends its way through a table; anything else leaves no step in the model.
-_TARGETS = frozenset(
-    {"ACCEPT", "DROP", "REJECT", "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "MARK", "CONNMARK", "CT", "NOTRACK"}
-)
-_DECIDES = frozenset({"accept", "drop", "stolen", "queue"})
-_TARGET = re.compile(r" -[jg] (\S+)")
-_ALTERS = re.compile(r"\b(?:meta|ct) mark set\b|\bnotrack\b")
 
 
 class Difference(Struct, frozen=True, omit_defaults=True):
@@ -40,195 +30,92 @@ class Difference(Struct, frozen=True, omit_defaults=True):
 class Observation(Struct, frozen=True, kw_only=True, rename="camel"):
     verdict: Verdict
     backend: str = ""  # "10.244.0.3:80": where its destination was rewritten to
-    source: str = ""  # its source as it left; "": not seen
+    source: str = ""  # its source as it arrived; "": not seen
     steps: tuple[Step, ...] = ()  # rules that the packet met
     modelled: tuple[Step, ...] = ()  # the model's, with what the kernel drew
     difference: Difference | None = None  # None: model and kernel agree
-
-    @property
-    def agrees(self) -> bool:
-        return self.difference is None
 
 
 def observe(
     walked: Walked, outcomes: Sequence[Outcome], events: Sequence[Traced], landed: Headers | None
 ) -> Observation:
     """`landed`: the packet as it was seen where it arrived, or as conntrack has it; None: it was not seen."""
-    steps = kernel_steps(walked.programs, events, landed)
-    verdict, backend = _verdict(walked.packet, events, steps, landed)
-    seen = Observation(verdict=verdict, backend=backend, source=landed.source if landed else "", steps=steps)
-    if not events:
+    found = told(walked, events)
+    rules = list(met(walked, found, landed))
+    verdict, backend = _verdict(walked.packet, found, rules, landed)
+    source = landed.source if landed else ""
+    seen = Observation(verdict=verdict, backend=backend, source=source, steps=tuple(r.step for r in rules))
+    if landed is None and not found:
         return seen
-    hooks = following(
-        walked.hooks, [(*_program(walked.programs, event), event) for event in events], landed or events[-1].headers
-    )
-    ways = [modelled_steps(branch, walked.programs) for _, branch in _ended(hooks, walked)]
-    compared = [(_first_difference(way, steps), way) for way in ways]
-    difference, way = min(compared, key=lambda c: c[0] is not None)
+    ways = [_way(branch, walked) for branch in _ways(walked, found, landed)]
+    difference, way = min(((_first_difference(way, rules), way) for way in ways), key=lambda pair: pair[0] is not None)
     if difference is None and not any(_allows(outcome, seen, walked.packet) for outcome in outcomes):
         difference = Difference(_told_outcome(seen, outcomes))
-    return changed(seen, modelled=way, difference=difference)
+    return replace(seen, modelled=tuple(step for _, step in way), difference=difference)
 
 
-def _ended(hooks: Hooks, walked: Walked) -> list[Ended]:
-    return hooks.from_node(walked.packet) if walked.client.kind == "node" else hooks.arriving(walked.packet)
+def _ways(walked: Walked, found: Sequence[Told], landed: Headers | None) -> list[Branch]:
+    last = landed or found[-1].event.headers
+    hooks = following(walked.hooks, [(one.program, one.table, one.event) for one in found], last)
+    from_node = walked.client.kind == "node"
+    ended = hooks.from_node(walked.packet) if from_node else hooks.arriving(walked.packet)
+    return [branch for _, branch in ended]
 
 
-# --- the kernel's steps ---
+def _way(branch: Branch, walked: Walked) -> list[tuple[Place, Step]]:
+    """The model's steps by rules. A rule that does two things is one."""
+    found: list[tuple[Place, Step]] = []
+    trail = branch.trail
+    while trail is not None:
+        fired = trail.fired
+        place = Place(fired.hook, fired.program, fired.table, fired.chain, fired.rule)
+        if fired.program and not (found and found[-1][0] == place):
+            found.append((place, step(fired, walked.programs)))
+        trail = trail.earlier
+    return found[::-1]
 
 
-def kernel_steps(programs: Programs, events: Sequence[Traced], landed: Headers | None = None) -> tuple[Step, ...]:
-    """Every rule that the packet met, and the policy that dropped it."""
-    found: list[Step] = []
-    mark = 0
-    for number, event in enumerate(events):
-        before = _packet(event, mark)
-        later = events[number + 1].headers if number + 1 < len(events) else landed or event.headers
-        mark = event.mark if event.program == "nft" or not mark else mark
-        following = events[number + 1] if number + 1 < len(events) else None
-        if event.program == "legacy" and following and following.program == "legacy":
-            mark = following.mark
-        if event.kind == "return" or (event.kind == "policy" and event.verdict != "drop"):
-            continue
-        after = changed(before, mark=mark, **_rewritten(event.headers, later))
-        found.append(_step(programs, event, before, after))
-    return tuple(found)
-
-
-def _step(programs: Programs, event: Traced, before: Packet, after: Packet) -> Step:
-    program, table = _program(programs, event)
-    rule = -1 if event.rule is None else event.rule
-    text, file, line = programs.told(program, table, event.chain, rule)
-    if event.kind == "policy":
-        text = "policy drop"
-    return Step(
-        hook=event.hook,
-        table=f"{program} {table}" if program.startswith("iptables-") else table,
-        chain=event.chain,
-        rule=text,
-        effect=_effect(event, text, before, after),
-        packet_before=before,
-        packet_after=after,
-        file=file,
-        line=line,
-    )
-
-
-def _program(programs: Programs, event: Traced) -> tuple[str, str]:
-    """Which of the model's programs has the event's table."""
-    own = "iptables-legacy" if event.program == "legacy" else "iptables-nft"
-    if event.program == "nft" and event.family == "inet":
-        return "nft", f"inet {event.table}"
-    for name in (own, "iptables"):
-        if (name, event.table) in programs.tables:
-            return name, event.table
-    return (own, event.table) if event.program == "legacy" else ("nft", f"{event.family} {event.table}")
-
-
-def _packet(event: Traced, mark: int) -> Packet:
-    headers = event.headers
-    icmp = "icmp" in headers.protocol  # whose identifier is no port
-    return Packet(
-        protocol=headers.protocol,
-        source=headers.source,
-        destination=headers.destination,
-        source_port=0 if icmp else headers.source_port,
-        destination_port=headers.destination_port,
-        in_interface=event.in_interface,
-        out_interface=event.out_interface,
-        mark=mark,
-    )
-
-
-def _rewritten(now: Headers, later: Headers) -> dict[str, str | int]:
-    return {
-        name: getattr(later, name)
-        for name in ("source", "destination", "source_port", "destination_port")
-        if getattr(now, name) != getattr(later, name) and ("port" not in name or "icmp" not in now.protocol)
-    }
-
-
-def _effect(event: Traced, text: str, before: Packet, after: Packet) -> str:
-    """A word or two, as the model has them."""
-    target = _TARGET.search(text)
-    if event.kind == "policy":
-        return "drop"
-    if "REJECT" in (target[1] if target else "") or re.search(r"\breject\b", text):
-        return "reject"
-    if (before.destination, before.destination_port) != (after.destination, after.destination_port):
-        return f"dnat {socket(after.destination, after.destination_port)}"
-    if before.source != after.source:
-        return f"snat {after.source}"
-    if before.mark != after.mark:
-        return f"mark {after.mark:#x}"
-    if event.verdict:
-        return event.verdict
-    return (target[1] if target[1] not in _TARGETS else target[1].lower()) if target else "continue"
-
-
-# --- beside each other ---
-
-
-def _first_difference(modelled: Sequence[Step], observed: Sequence[Step]) -> Difference | None:
+def _first_difference(modelled: Sequence[tuple[Place, Step]], observed: Sequence[Met]) -> Difference | None:
     """The kernel tells of every rule that was met; the model only of those that did something."""
-    waiting = [step for step in modelled if step.chain]
-    waiting = [step for number, step in enumerate(waiting) if not number or not _same(step, waiting[number - 1])]
     position = 0
-    for step in observed:
-        if position < len(waiting) and _same(waiting[position], step):
+    for place, seen, acts in observed:
+        if position < len(modelled) and modelled[position][0] == place:
             position += 1
-        elif _acts(step):
-            expected = waiting[position] if position < len(waiting) else None
-            return Difference(f"the kernel met {_where(step)}, the model {_or_nothing(expected)}", expected, step)
-    if position < len(waiting):
-        missed = waiting[position]
+        elif acts:
+            expected = modelled[position][1] if position < len(modelled) else None
+            ahead = f"goes on with {_where(expected)}" if expected else "has nothing more to do"
+            return Difference(f"the kernel met {_where(seen)}, the model {ahead}", expected, seen)
+    if position < len(modelled):
+        missed = modelled[position][1]
         return Difference(f"the model meets {_where(missed)}, the kernel did not", missed)
     return None
 
 
-def _same(one: Step, other: Step) -> bool:
-    return (one.hook, one.table, one.chain, one.rule) == (other.hook, other.table, other.chain, other.rule)
-
-
-def _acts(step: Step) -> bool:
-    """Whether the model must have such a step, too."""
-    if step.effect in _DECIDES or step.effect == "reject":
-        return True
-    target = _TARGET.search(step.rule)
-    if target:
-        return target[1] in _TARGETS and (target[1] != "CT" or "--notrack" in step.rule)
-    return bool(_ALTERS.search(step.rule)) and not step.rule.startswith("-A ")
-
-
-def _where(step: Step) -> str:
-    return f"{step.hook}, {step.table}, {step.chain}: {step.rule or step.effect}"
-
-
-def _or_nothing(step: Step | None) -> str:
-    return f"goes on with {_where(step)}" if step else "has nothing more to do"
+def _where(one: Step) -> str:
+    return f"{one.hook}, {one.table}, {one.chain}: {one.rule or one.effect}"
 
 
 # --- what became of it ---
 
 
 def _verdict(
-    packet: Packet, events: Sequence[Traced], steps: Sequence[Step], landed: Headers | None
+    packet: Packet, found: Sequence[Told], rules: Sequence[Met], landed: Headers | None
 ) -> tuple[Verdict, str]:
-    if landed is None and not events:
+    if landed is None and not found:
         return "unknown", ""
-    last = landed or events[-1].headers
+    last = landed or found[-1].event.headers
     at = (last.destination, last.destination_port)
     backend = socket(*at) if at != (packet.destination, packet.destination_port) else ""
-    if landed is None and steps and _ends(events[-1], steps[-1]):
-        return ("rejected" if steps[-1].effect == "reject" else "dropped"), backend
+    if landed is None and rules and _ends(found[-1].event, rules[-1].step):
+        return ("rejected" if rules[-1].step.effect == "reject" else "dropped"), backend
     return ("delivered" if backend else "passed"), backend
 
 
-def _ends(event: Traced, step: Step) -> bool:
+def _ends(event: Traced, last: Step) -> bool:
     """Whether the last step is what stopped it: iptables-legacy does not tell verdicts."""
-    if event.program == "nft":
+    if event.program == "nft" or event.kind == "policy":
         return event.verdict == "drop"
-    return event.kind != "return" and step.effect in ("drop", "reject")
+    return event.kind == "rule" and last.effect in ("drop", "reject")
 
 
 def _allows(outcome: Outcome, seen: Observation, packet: Packet) -> bool:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from clusterip.diagnosis.packet import Packet
 from clusterip.diagnosis.walk.branch import Branch, End
 from clusterip.diagnosis.walk.chain import NEXT, Into, Judged, Rules
-from clusterip.diagnosis.walk.hooks import Hooks
+from clusterip.diagnosis.walk.hooks import BaseChain, HookName, Hooks
 from clusterip.rulesets.traced import Headers, Traced
 
 Met: TypeAlias = Mapping[tuple[str, int], Sequence[Traced]]  # by chain and rule, of one table at one hook
@@ -58,18 +59,25 @@ class Following:
 def following(hooks: Hooks, told: Iterable[tuple[str, str, Traced]], landed: Headers) -> Hooks:
     """`told`: each event with the program and table it belongs to, as the rules of `hooks` name them."""
     met: dict[tuple[str, str, str], dict[tuple[str, int], list[Traced]]] = {}
+    visited: list[tuple[str, str, str, str]] = []
     for program, table, event in told:
+        visited.append((event.hook, program, table, event.chain))
         if event.rule is not None:
             rules = met.setdefault((event.hook, program, table), {})
             rules.setdefault((event.chain, event.rule), []).append(event)
     destination = (landed.destination, landed.destination_port)
+
+    def followed(hook: HookName, base: BaseChain) -> BaseChain:
+        place = (hook, base.rules.program, base.rules.table)
+        return base._replace(rules=Following(base.rules, met.get(place, {}), destination))
+
+    def when(hook: HookName, base: BaseChain) -> tuple[int, int]:
+        """Of one priority those first that were told of first."""
+        place = (hook, base.rules.program, base.rules.table, base.chain)
+        return base.priority, visited.index(place) if place in visited else len(visited)
+
     chains = {
-        hook: tuple(
-            base._replace(
-                rules=Following(base.rules, met.get((hook, base.rules.program, base.rules.table), {}), destination)
-            )
-            for base in bases
-        )
+        hook: tuple(followed(hook, base) for base in sorted(bases, key=partial(when, hook)))
         for hook, bases in hooks.chains.items()
     }
-    return replace(hooks, chains=chains)
+    return replace(hooks, chains=chains, in_order=True)
