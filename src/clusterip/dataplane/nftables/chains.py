@@ -25,6 +25,7 @@ _ENDPOINTS = {  # by: of a node port, local ones only
     (True, True): NODE_PORT_LOCAL_ENDPOINTS,
 }
 
+CLIENTS = "clients-"  # how names of sets begin that the kernel fills: the clients of a sticky backend
 REFUSE = "refuse"  # the chain that answers: there is nobody here
 DROP = v.Drop()
 NUMBERS = 65536  # of endpoints that one frontend may have, in the type of the maps' keys
@@ -226,7 +227,7 @@ def clients(config: Config, entry: Entry, backend: Backend) -> v.Set:
     """The clients that a sticky backend has had within the timeout."""
     timeout = _seconds(entry.affinity_seconds)
     # The kernel changes no set's timeout: another one is another set.
-    name = f"clients-{_of_backend(entry, backend)}/{timeout}"
+    name = f"{CLIENTS}{_of_backend(entry, backend)}/{timeout}"
     kind = (Words(config).address_type,)
     return v.Set(name, kind, flags=("dynamic", "timeout"), timeout=timeout, size=MAX_CLIENTS)
 

@@ -39,7 +39,8 @@ def messages(transaction: d.Transaction, family: Family) -> list[Message]:
 def _messages(step: d.Step, ip: str) -> Iterator[Message]:
     match step:
         case d.AddTable():
-            yield Message(Command.NEW_TABLE, name(k.TABLE_NAME, TABLE), k.CREATE, f"add table {ip} {TABLE}")
+            awake = name(k.TABLE_NAME, TABLE) + u32(k.TABLE_FLAGS, 0)
+            yield Message(Command.NEW_TABLE, awake, k.CREATE, f"add table {ip} {TABLE}")
         case d.DeleteTable():
             yield Message(Command.DELETE_TABLE, name(k.TABLE_NAME, TABLE), 0, f"delete table {ip} {TABLE}")
         case d.AddSet(found):
@@ -72,9 +73,19 @@ def _in_table(kind: int, known: str) -> bytes:
 def _chain(chain: v.Chain) -> bytes:
     body = _in_table(k.CHAIN_NAME, chain.name)
     if chain.hook:
-        hook = (u32(k.HOOK_NUMBER, _HOOKS[chain.hook.hook]), u32(k.HOOK_PRIORITY, chain.hook.priority))
-        body += nested(k.CHAIN_HOOK, *hook) + u32(k.CHAIN_POLICY, _ACCEPT) + name(k.CHAIN_TYPE, chain.hook.type)
+        body += (
+            nested(k.CHAIN_HOOK, hook_bytes(chain.hook))
+            + u32(k.CHAIN_POLICY, _ACCEPT)
+            + name(k.CHAIN_TYPE, chain.hook.type)
+        )
     return body
+
+
+def hook_bytes(hook: v.Hook | None) -> bytes:
+    """Number and priority; b"" for a chain that only jumps lead to."""
+    if hook is None:
+        return b""
+    return u32(k.HOOK_NUMBER, _HOOKS[hook.hook]) + u32(k.HOOK_PRIORITY, hook.priority)
 
 
 @lru_cache(maxsize=64)
@@ -242,6 +253,17 @@ def _data(value: Backend | v.Verdict | None) -> bytes:
 @lru_cache(maxsize=1 << 17)
 def _backend(ip: str, port: int) -> bytes:
     return nested(k.ELEMENT_DATA, attribute(k.DATA_VALUE, backend_bytes(ip, port)))
+
+
+def value_bytes(value: Backend | v.Verdict | None) -> bytes:
+    """An element's value as the kernel gives it back; b"" in a set."""
+    match value:
+        case None:
+            return b""
+        case Backend(ip, port):
+            return backend_bytes(ip, port)
+        case _:
+            return verdict(value)[4:]
 
 
 def backend_bytes(ip: str, port: int) -> bytes:

@@ -1,0 +1,184 @@
+"""The edge of nftables mode: gives deltas to the kernel, reads back, and sees when others write. No program is run.
+
+Nothing here decides what the rules are.
+"""
+
+import asyncio
+import errno
+import logging
+
+from clusterip.dataplane.nftables import chains as c
+from clusterip.dataplane.nftables.compare import Seen, SeenChain
+from clusterip.dataplane.nftables.config import TABLE, Config
+from clusterip.dataplane.nftables.delta import DeleteTable, Delta, Installed, Transaction, rebuild
+from clusterip.dataplane.nftables.encode import messages
+from clusterip.dataplane.nftables.expressions import name
+from clusterip.errors import ClusterIPError, Unavailable
+from clusterip.kernel import nftables as k
+from clusterip.kernel.netlink import NetlinkRefused, attribute, attributes
+from clusterip.kernel.nftables import Command, GenerationPassed, Tables, TransactionRefused
+from clusterip.services.table import Family
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 1000  # to write between others' transactions
+
+
+class Generation:
+    """Of the namespace's nf_tables, which counts the transactions of everybody, in all families: the rules of both
+    families must share one. `epoch` grows whenever somebody else wrote: a reader who saw it stand still since its last
+    look at the rules need not look again."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self._known = -1
+
+    def look(self, tables: Tables) -> int:
+        """The epoch, up to date."""
+        now = tables.generation()
+        if now != self._known:
+            self.epoch += 1
+            self._known = now
+        return self.epoch
+
+    def commit(self, tables: Tables, transaction: list[k.Message]) -> None:
+        """Only onto the generation that we know of; so that what others write is never taken for ours."""
+        if self._known < 0:
+            self.look(tables)
+        for _ in range(_ATTEMPTS):
+            try:
+                tables.commit(transaction, self._known)
+            except GenerationPassed:
+                self.look(tables)
+                continue
+            self._known = (self._known + 1) & 0xFFFFFFFF or 1
+            return
+        raise Unavailable(f"nf_tables: others wrote {_ATTEMPTS} times before we could", hint="nft monitor")
+
+
+class Rules:
+    """One family's table in the kernel. Not for two tasks at a time."""
+
+    def __init__(self, family: Family, generation: Generation | None = None, netns: str = "") -> None:
+        """Raises Unavailable."""
+        self.family: Family = family
+        self.generation = generation or Generation()
+        self._tables = Tables(family, netns)
+
+    def __repr__(self) -> str:
+        return f"Rules({self.family} epoch={self.generation.epoch})"
+
+    def close(self) -> None:
+        self._tables.close()
+
+    async def apply(self, delta: Delta) -> None:
+        """Raises TransactionRefused: the transactions before the refused one are then in force."""
+        await asyncio.to_thread(self._apply, delta)
+
+    async def load(self, load: Delta) -> None:
+        """As `apply`; but what is there may be of another make, as after an upgrade, and then has to go first."""
+        try:
+            await self.apply(load)
+        except TransactionRefused as error:
+            log.warning("nftables.table.rebuilt family=%s reason=%r", self.family, error.message)
+            await self.apply(rebuild(load))
+
+    def _apply(self, delta: Delta) -> None:
+        for transaction in delta.transactions:
+            self._commit(transaction)
+
+    def _commit(self, transaction: Transaction) -> None:
+        self.generation.commit(self._tables, messages(transaction, self.family))
+
+    async def look(self) -> int:
+        """The generation's epoch, up to date; costs microseconds."""
+        return self.generation.look(self._tables)
+
+    async def observe(self) -> Installed:
+        """Names and sizes: all that a load needs to know."""
+        return await asyncio.to_thread(self._observe)
+
+    def _observe(self) -> Installed:
+        found_sets, found_chains = self._sets(), self._chains()
+        if found_chains is None or found_sets is None:
+            return Installed()
+        return Installed(True, frozenset(found_chains), found_sets)
+
+    async def read(self) -> Seen:
+        """All of it, every element: hundreds of milliseconds for a hundred thousand."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Seen:
+        table = self._tables.dump(Command.GET_TABLE, b"", "nf_tables: list tables")
+        ours = next((t for t in table or () if _text(t[k.TABLE_NAME]) == TABLE), None)
+        found_chains, found_sets = self._chains(), self._sets()
+        if ours is None or found_chains is None or found_sets is None:
+            return Seen()
+        dormant = int.from_bytes(ours.get(k.TABLE_FLAGS, b""), "big") & k.TABLE_DORMANT
+        rules: dict[str, list[bytes]] = {chain: [] for chain in found_chains}
+        for rule in self._tables.dump(Command.GET_RULE, name(k.RULE_TABLE, TABLE), "nf_tables: list rules") or ():
+            rules.setdefault(_text(rule[k.RULE_CHAIN]), []).append(rule.get(k.RULE_EXPRESSIONS, b""))
+        chains = {chain: SeenChain(hook, tuple(rules[chain])) for chain, hook in found_chains.items()}
+        held = {n: {} if n.startswith(c.CLIENTS) else self._elements(n) for n in found_sets}
+        return Seen(True, bool(dormant), chains, held)
+
+    def _chains(self) -> dict[str, bytes] | None:
+        """Hook by name. The kernel lists those of all tables."""
+        listed = self._tables.dump(Command.GET_CHAIN, name(k.CHAIN_TABLE, TABLE), "nf_tables: list chains")
+        if listed is None:
+            return None
+        ours = [chain for chain in listed if _text(chain[k.CHAIN_TABLE]) == TABLE]
+        return {_text(chain[k.CHAIN_NAME]): _hook(chain) for chain in ours}
+
+    def _sets(self) -> dict[str, int] | None:
+        listed = self._tables.dump(Command.GET_SET, name(k.SET_TABLE, TABLE), "nf_tables: list sets")
+        if listed is None:
+            return None
+        return {_text(found[k.SET_NAME]): _size(found) for found in listed}
+
+    def _elements(self, known: str) -> dict[bytes, bytes]:
+        wanted = name(k.ELEMENTS_TABLE, TABLE) + name(k.ELEMENTS_SET, known)
+        found: dict[bytes, bytes] = {}
+        for chunk in self._tables.dump(Command.GET_ELEMENT, wanted, f"nf_tables: list elements of {known}") or ():
+            for item in k.items(chunk.get(k.ELEMENTS_LIST, b"")):
+                element = attributes(item)
+                key = attributes(element.get(k.ELEMENT_KEY, b"")).get(k.DATA_VALUE, b"")
+                data = attributes(element.get(k.ELEMENT_DATA, b""))
+                found[key] = data.get(k.DATA_VALUE) or data.get(k.DATA_VERDICT, b"")
+        return found
+
+
+def _text(payload: bytes) -> str:
+    return payload.rstrip(b"\0").decode(errors="replace")
+
+
+def _hook(chain: dict[int, bytes]) -> bytes:
+    """Number and priority, as `encode.hook_bytes` writes them."""
+    found = chain.get(k.CHAIN_HOOK)
+    if found is None:
+        return b""
+    parts = attributes(found)
+    return b"".join(attribute(kind, parts.get(kind, b"")) for kind in (k.HOOK_NUMBER, k.HOOK_PRIORITY))
+
+
+def _size(found: dict[int, bytes]) -> int:
+    description = attributes(found.get(k.SET_DESCRIPTION, b""))
+    return int.from_bytes(description.get(k.DESCRIPTION_SIZE, b""), "big")
+
+
+async def clean_up(config: Config, netns: str = "") -> tuple[ClusterIPError, ...]:
+    """Take our table of one family away; what could not be done. Where there is no nf_tables there is nothing."""
+    try:
+        rules = Rules(config.family, netns=netns)
+    except Unavailable:
+        return ()
+    try:
+        if (await rules.observe()).there:
+            await rules.apply(Delta(((DeleteTable(),),)))
+    except NetlinkRefused as error:
+        return () if error.errno in (errno.ENOENT, errno.EOPNOTSUPP) else (error,)
+    except ClusterIPError as error:
+        return (error,)
+    finally:
+        rules.close()
+    return ()
