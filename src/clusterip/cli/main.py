@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("trace", "where does this packet go, with which probability, by which rule"),
     "doctor": ("doctor", "what is wrong with the Services, and what to do about it"),
     "verify": ("verify", "does the kernel hold what the API says, for every packet"),
+    "collect": ("collect", "all that a bug report needs to know of a node, secrets left out"),
     "rules": ("rules", "print what the proxy would write for manifests; no kernel, no root"),
     "apiserver": ("apiserver", "run the API server"),
     "controllers": ("controllers", "run the controllers"),

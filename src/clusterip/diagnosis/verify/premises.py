@@ -58,7 +58,7 @@ def premises(facts: Facts, told: Premises) -> Premises:
         (x.metadata.labels.get(ZONE_LABEL, "") for x in facts.nodes if x.metadata.name == node), ""
     )
     internal = [a.address for x in facts.nodes if x.metadata.name == node for a in x.status.addresses]
-    local = sorted((a for a in known.local if a and not is_loopback(a)), key=lambda a: (a not in internal, a))
+    local = sorted(filter(_reachable, known.local), key=lambda a: (a not in internal, a))
     served = told.node_port_addresses if told.node_port_addresses is not None else _serving_node_ports(facts)
     found = replace(told, node=node, zone=zone, addresses=told.addresses or tuple(local), node_port_addresses=served)
     if told.detects_pods or told.masquerade_all:
@@ -142,6 +142,11 @@ def sentences(found: Premises, told: Premises) -> tuple[str, ...]:
     served = "all its addresses" if everywhere else ", ".join(found.node_port_addresses or ()) or "no address"
     all_ = ("everything sent to a ClusterIP is masqueraded",) if found.masquerade_all else ()
     return (f"{whose}{zone}: {own}", pods + guessed, f"node ports answer on {served}", *all_)
+
+
+def _reachable(address: str) -> bool:
+    """From elsewhere: neither the loopback's nor of one link alone."""
+    return address != "" and not is_loopback(address) and not address.startswith("fe80:")
 
 
 def _surroundings(facts: Facts) -> Surroundings:
