@@ -74,9 +74,12 @@ class Node:
         change = Change(*(compile_entry(e, CONFIGS[family]) if e else None for e in (before, after)))
         await SocketMaps(self.sockets, family).apply(delta([change]))
 
-    def ask(self, address: str, port: int, *, member: str = "client", kind: int = socket.SOCK_STREAM) -> str:
-        """Which backend answers a new connection, or datagram, of a new socket."""
+    def ask(
+        self, address: str, port: int, *, member: str = "client", kind: int = socket.SOCK_STREAM, patience: float = 5
+    ) -> str:
+        """Which backend answers a new connection, or datagram, of a new socket, within `patience` seconds."""
         with self.open(member, socket.AF_INET6 if ":" in address else socket.AF_INET, kind) as asking:
+            asking.settimeout(patience)
             if kind == socket.SOCK_DGRAM:
                 asking.sendto(b"?", (address, port))
             else:
