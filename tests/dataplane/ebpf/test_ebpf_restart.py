@@ -1,7 +1,9 @@
 """What survives the process, and what a new version does to it."""
 
 import asyncio
+import os
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +20,7 @@ from clusterip.dataplane.ebpf.compile import compile_entry
 from clusterip.dataplane.ebpf.delta import load
 from clusterip.dataplane.ebpf.program import Program, shipped
 from clusterip.errors import Unavailable
-from clusterip.kernel import mounts, netns
+from clusterip.kernel import bpf, mounts, netns
 
 pytestmark = pytest.mark.kernel
 
@@ -144,6 +146,20 @@ async def test_backends_change_under_load_and_no_connection_is_lost(lab: Node) -
             client.join()
     assert not failures
     assert min(connections) > 0
+
+
+def test_a_program_that_holds_a_hook_alone_is_named(lab: Node) -> None:
+    """As old tools attach: by BPF_PROG_ATTACH without flags, exclusively."""
+    lab.sockets.close()
+    remove(lab.place.directory)
+    code = next(c for c in shipped().codes if c.name == "getpeername4")
+    plain = replace(code, instructions=bytes.fromhex("b700000001000000 9500000000000000"), maps=())  # return 1
+    directory = os.open(lab.place.cgroup, os.O_RDONLY)
+    attributes = (directory, bpf.load(plain, {}).fd, bpf.ATTACH_TYPES[code.hook], 0)
+    bpf._call(8, struct.pack("<4I", *attributes), "attach alone")
+    os.close(directory)
+    with pytest.raises(Unavailable, match="another program holds the hook for itself alone"):
+        check(lab.place, shipped())
 
 
 async def test_the_check_passes_here_and_touches_nothing(lab: Node) -> None:

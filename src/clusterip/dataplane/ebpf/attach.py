@@ -45,6 +45,7 @@ class Sockets:
         """`node_cookie`: of the node's network namespace. Makes or takes over the maps. Raises ClusterIPError."""
         self.place = place
         self._program = program
+        self._ours = False  # the links run our programs, not an earlier process's
         self._folder = place.directory / f"maps-{program.layout}"
         mount(place.directory)
         self._folder.mkdir(exist_ok=True)
@@ -64,6 +65,8 @@ class Sockets:
 
     def attach(self) -> None:
         """From here on sockets are served. Those that are served already notice nothing. Raises BpfRefused."""
+        if self._ours and self.attached:
+            return
         codes = {code.name: code for code in self._program.codes}
         (self.place.directory / "links").mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
@@ -71,6 +74,7 @@ class Sockets:
             for name in HOOKS:
                 self._link(name, programs[name], codes[name].hook)
         self._forget_other_layouts()
+        self._ours = True
         log.info("ebpf.sockets.attached cgroup=%s program=%s", self.place.cgroup, self._program.hash[:12])
 
     @property
