@@ -254,3 +254,34 @@ def test_json_expressions_that_nobody_knows_are_kept() -> None:
         {"rule": {"family": "ip", "table": "t", "chain": "c", "expr": [{"warp": {"speed": 9}}, {"drop": null}]}}]}"""
     chain = nft.read_json(text).values.tables[v.TableName("ip", "t")].chains["c"]
     assert chain.rules[0].statements == (v.OtherStatement('{"warp":{"speed":9}}'), v.Drop())
+
+
+def test_one_element_that_is_not_understood_hides_no_other() -> None:
+    elements = "10.0.0.1 timeout 1m expires 5s, 10.0.0.2 last used 3s timeout 1m,\n 10.0.0.3 counter packets 1 bytes 60"
+    text = (
+        f"table ip t {{\n set s {{\n  type ipv4_addr\n  flags dynamic,timeout\n  elements = {{ {elements} }}\n }}\n}}\n"
+    )
+    found = nft.read(text).values.tables[v.TableName("ip", "t")].sets["s"]
+    assert found.elements == (
+        v.Element(v.Address("10.0.0.1"), timeout="1m", expires="5s"),
+        v.Element(v.OtherExpression("10.0.0.2 last used 3s timeout 1m")),
+        v.Element(v.Address("10.0.0.3"), counters=(v.Counter(1, 60),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "family", "value"),
+    [
+        ("dstnat - 10", "ip", -110),
+        ("filter", "inet", 0),
+        ("srcnat + 5", "ip", 105),
+        ("-150", "ip", -150),
+        ("dstnat", "bridge", -300),
+        ("filter", "bridge", -200),
+        ("raw", "ip6", -300),
+    ],
+)
+def test_priorities_are_numbers(text: str, family: str, value: int) -> None:
+    dump = f"table {family} t {{\n chain c {{\n  type filter hook output priority {text}; policy drop;\n }}\n}}\n"
+    hook = nft.read(dump).values.tables[v.TableName(family, "t")].chains["c"].hook
+    assert hook == v.Hook("filter", "output", value, "drop")

@@ -18,7 +18,7 @@ class Flow(Struct, frozen=True, gc=False):
     destination: str
     source_port: int = 0
     destination_port: int = 0
-    icmp: tuple[int, int, int] | None = None  # type, code, id
+    icmp: tuple[int, ...] | None = None  # type, code, id
     packets: int | None = None  # None: accounting is off
     bytes: int | None = None
     zone: int = 0
@@ -161,16 +161,14 @@ _OF_A_FLOW = frozenset({"src", "dst", *_NUMBERS})
 
 
 def _flow(given: Mapping[str, str]) -> Flow | None:
-    numbers = {name: given.get(name, "0") for name in _NUMBERS}
-    if "dst" not in given or not all(map(_is_number, numbers.values())):
+    if "dst" not in given or not _is_number("".join(given.get(name, "") for name in _NUMBERS) or "0", most=100):
         return None
-    value = {name: int(text) for name, text in numbers.items()}
     return Flow(
-        *(given["src"], given["dst"], value["sport"], value["dport"]),
-        (value["type"], value["code"], value["id"]) if "type" in given else None,
-        value["packets"] if "packets" in given else None,
-        value["bytes"] if "bytes" in given else None,
-        value["zone-orig"] or value["zone-reply"],
+        *(given["src"], given["dst"], int(given.get("sport") or 0), int(given.get("dport") or 0)),
+        tuple(int(given.get(name) or 0) for name in ("type", "code", "id")) if "type" in given else None,
+        int(given["packets"] or 0) if "packets" in given else None,
+        int(given["bytes"] or 0) if "bytes" in given else None,
+        int(given.get("zone-orig") or given.get("zone-reply") or 0),
     )
 
 
@@ -186,8 +184,8 @@ def read_statistics(text: str, origin: Origin = INPUT) -> Reading[Statistics]:
     return Reading(Statistics(tuple(found)), len(found), problems.all())
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 20
+def _is_number(text: str, most: int = 20) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < most
 
 
 def _is_mark(text: str) -> bool:

@@ -198,14 +198,13 @@ def _set(given: _Set, is_map: bool, added: Sequence[Raw]) -> v.Set:
     values, _ = _types(given.map)
     quoted = tuple(kind == "ifname" for kind in types)
     elements: list[v.Element] = []
-    more: list[str] = []
     for raw in (given.elem, *added):
         found = _decoded(raw)
         for one in found if isinstance(found, list) else ():
             try:
                 elements.append(element(one, quoted, is_map))
             except Unreadable:
-                more.append(f"elements = {{ {msgspec.json.encode(one).decode()} }}")
+                elements.append(v.Element(v.OtherExpression(msgspec.json.encode(one).decode())))
     return v.Set(
         given.name,
         types,
@@ -217,7 +216,6 @@ def _set(given: _Set, is_map: bool, added: Sequence[Raw]) -> v.Set:
         tuple(elements),
         given.comment,
         given.handle,
-        tuple(more),
     )
 
 

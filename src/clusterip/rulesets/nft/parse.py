@@ -9,7 +9,6 @@ from msgspec import Struct
 from clusterip.rulesets.evidence import INPUT, Origin, Places, Problems, Reading
 from clusterip.rulesets.lazy import Lazy
 from clusterip.rulesets.nft import values as v
-from clusterip.rulesets.nft.expressions import Unreadable
 from clusterip.rulesets.nft.literals import BRIDGE_PRIORITIES, PRIORITIES
 from clusterip.rulesets.nft.rules import elements, rule
 
@@ -255,7 +254,6 @@ def _set(block: _Block) -> v.Set:
             more.append(line)
     typeof = "typeof" in given
     keys, _, values = (given.get("typeof") or given.get("type") or "").partition(" : ")
-    found, unread = _elements(given.get("elements", ""))
     size = given.get("size", "").split("#")[0].split(";")[0].strip()
     return v.Set(
         block.name,
@@ -265,10 +263,10 @@ def _set(block: _Block) -> v.Set:
         tuple(flag for flag in given.get("flags", "").rstrip(";").replace(" ", "").split(",") if flag),
         given.get("timeout", "").rstrip(";"),
         int(size) if size.isascii() and size.isdecimal() else 0,
-        found,
+        _elements(given.get("elements", "")),
         given.get("comment", "").strip('"'),
         block.handle,
-        (*more, *unread),
+        tuple(more),
     )
 
 
@@ -279,12 +277,7 @@ def _types(text: str) -> tuple[str, ...]:
     return tuple(part.strip().rstrip(";") for part in text.split(" . ")) if text.strip() else ()
 
 
-def _elements(text: str) -> tuple[tuple[v.Element, ...], tuple[str, ...]]:
-    """The elements; those that cannot be read, as a line of their own."""
+def _elements(text: str) -> tuple[v.Element, ...]:
     if not text:
-        return (), ()
-    inner = text[text.find("{") + 1 : text.rfind("}") if "}" in text else len(text)]
-    try:
-        return elements(inner), ()
-    except Unreadable:
-        return (), (f"elements {text}",)
+        return ()
+    return elements(text[text.find("{") + 1 : text.rfind("}") if "}" in text else len(text)])

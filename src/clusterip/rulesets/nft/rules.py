@@ -215,19 +215,33 @@ _STATEMENTS: dict[str, Callable[[Words], v.Statement]] = {
 
 
 def elements(text: str) -> tuple[v.Element, ...]:
-    """What stands between the braces behind "elements =". Raises Unreadable."""
+    """What stands between the braces behind "elements =". Never fails: what is not understood is an OtherExpression."""
     if '"' not in text and "{" not in text and _OPTION.search(text) is None:
         return tuple(_plain_element(part) for part in map(str.strip, text.split(",")) if part)
     words = Words(TOKEN.findall(text))
     found: list[v.Element] = []
     while words.peek():
-        found += element(words)
-        if not words.taken(",") and words.peek():
-            raise Unreadable(f"{words.peek()} stands between elements")
+        begin = words.at
+        try:
+            new = element(words)
+        except Unreadable:
+            new = []
+        if not new or words.peek() not in ("", ","):
+            words.at = begin
+            new = [v.Element(v.OtherExpression(_up_to_comma(words)))]
+        found += new
+        words.taken(",")
     return tuple(found)
 
 
-_OPTION = re.compile(r"\b(?:timeout|expires|counter|limit|comment)\b|[&|^(]|,\S| map ")
+def _up_to_comma(words: Words) -> str:
+    taken: list[str] = []
+    while words.peek() not in ("", ","):
+        taken.append(words.take())
+    return " ".join(taken)
+
+
+_OPTION = re.compile(r"\b(?:timeout|expires|counter|limit|comment|last)\b|[&|^(]|,\S| map ")
 
 
 def _plain_element(text: str) -> v.Element:
