@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 from clusterip.diagnosis.doctor.known import Key, Known
 from clusterip.diagnosis.packet import socket
 from clusterip.model import objects as o
 from clusterip.services.resolve import NodeContext, resolve
-from clusterip.services.table import Entry, Family, PortName
+from clusterip.services.table import Entry, Family
 
 FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
 
@@ -96,15 +95,7 @@ def members(s: o.EndpointSlice) -> Iterator[tuple[o.EndpointPort, o.Endpoint, st
 def equal_shares(backends: Iterable[object]) -> str:
     """ "10.244.1.5:80 1/2, 10.244.1.6:80 1/2"."""
     texts = [str(b) for b in backends]
-    return ", ".join(f"{text} {share_text(Fraction(1, len(texts)))}" for text in texts)
-
-
-def share_text(share: Fraction) -> str:
-    return f"{share.numerator}/{share.denominator}"
-
-
-def port_key(name: PortName) -> Key:
-    return Key(name.namespace, name.service)
+    return ", ".join(f"{text} 1/{len(texts)}" for text in texts)
 
 
 def service_object(key: Key, port: str = "") -> str:

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from clusterip.diagnosis.doctor.backends import equal_shares, share_text, wanted
+from clusterip.diagnosis.doctor.backends import equal_shares, wanted
 from clusterip.diagnosis.doctor.known import Key, Known
-from clusterip.diagnosis.doctor.programmed import Frontend, Programmed
+from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, share_list, share_text
 from clusterip.diagnosis.findings import Evidence, Finding
 
 _STALE_REMEDY = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
@@ -65,12 +65,12 @@ def _refuses(p: Programmed) -> bool:
 
 def _stale(p: Programmed, stale: Mapping[str, Fraction], usable: Sequence[str]) -> Finding:
     share = sum(stale.values(), Fraction(0))
-    shown = ", ".join(f"{b} {share_text(s)}" for b, s in p.shares.items())
     variant = f" (iptables {p.variant})" if p.variant else ""
     message = (
         f"The rules{variant} send {percent(share)} of new connections of {p.frontend} to {', '.join(stale)}, which "
     )
-    message += f"no slice holds. Rules: {shown}; API: {equal_shares(usable) or 'no usable backend'}. The proxy is not "
+    message += f"no slice holds. Rules: {share_list(p.shares)}; API: {equal_shares(usable) or 'no usable backend'}. "
+    message += "The proxy is not "
     message += "applying updates."
     evidence = (p.place, *(Evidence(f"{backend} {share_text(part)}") for backend, part in stale.items()))
     return Finding("stale-endpoint", "E", p.object, message, evidence, share, _STALE_REMEDY)
@@ -130,8 +130,7 @@ def _duplicates(programs: Sequence[Programmed], variants: bool) -> Iterator[Find
     for frontend in sorted(differing)[:3] or sorted(shared)[:1]:
         for name in names:
             p = first[name][frontend]
-            shown = ", ".join(f"{b} {share_text(s)}" for b, s in p.shares.items()) or "no backend"
-            evidence.append(Evidence(f"{name}: {frontend} -> {shown}", p.place.file, p.place.line))
+            evidence.append(Evidence(f"{name}: {frontend} -> {share_list(p.shares)}", p.place.file, p.place.line))
     for name in names if not evidence else ():
         evidence.append(held[name][0].place)
     remedy = (
@@ -180,8 +179,7 @@ def _drift(
         if f not in of_node:
             evidence.append(Evidence(f"{frontend} is not there", f))
             continue
-        shown = ", ".join(f"{b} {share_text(s)}" for b, s in of_node[f].shares.items()) or "no backend"
-        evidence.append(Evidence(f"{frontend} -> {shown}", f, of_node[f].place.line))
+        evidence.append(Evidence(f"{frontend} -> {share_list(of_node[f].shares)}", f, of_node[f].place.line))
     first = next(iter(of_node.values()))
     worst = max((_lost(of_node.get(f), usual) for f in odd), default=Fraction(0))
     remedy = (

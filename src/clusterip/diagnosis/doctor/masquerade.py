@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 
 from clusterip.diagnosis.doctor.hostfacts import route_to
 from clusterip.diagnosis.doctor.known import Known, Sourced
-from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, service_name
+from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, service_name, share_list
 from clusterip.diagnosis.findings import Evidence, Finding, Level
 from clusterip.rulesets import proxylog
 from clusterip.rulesets.iptables import line_text
@@ -93,7 +93,7 @@ def _too_few(known: Known, file: str, without: Sequence[Programmed]) -> Iterator
         "another interface, a second network) keeps its source address; unless the backend's node has a route back "
     )
     message += "through this one, the answer goes past it and is not translated back. "
-    message += f"Backends: {_shares(first)}. kube-proxy writes such rules only when it knows the pods' range"
+    message += f"Backends: {share_list(first.shares)}. kube-proxy writes such rules only when it knows the pods' range"
     pods = _range(first)
     message += f"; here they look like {pods}." if pods else "."
     evidence = [first.place]
@@ -102,10 +102,6 @@ def _too_few(known: Known, file: str, without: Sequence[Programmed]) -> Iterator
     level: Level = "E" if told or flagged else "W"
     yield Finding("masquerade-missing", level, first.object, message, tuple(evidence), None, _CONFIG)
     yield from _wrong_source(known, without)
-
-
-def _shares(p: Programmed) -> str:
-    return ", ".join(f"{b} {s.numerator}/{s.denominator}" for b, s in p.shares.items())
 
 
 def _range(p: Programmed) -> str:

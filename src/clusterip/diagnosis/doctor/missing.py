@@ -48,9 +48,6 @@ def _tables(known: Known) -> Iterator[Missing]:
         yield Missing(
             "whole rules", "iptables-save", "what `iptables -L` leaves out: interfaces, which table, every chain"
         )
-    variants = {source.values.variant for source in known.iptables}
-    if variants == {"nft"}:
-        yield Missing("the other iptables variant", "iptables-legacy-save", "whether rules are there as well")
 
 
 def find(known: Known, lacking: Sequence[Missing]) -> Iterator[Finding]:

@@ -20,8 +20,11 @@ from clusterip.rulesets.iptables.saved import Saved
 Shares: TypeAlias = Mapping[str, Fraction]  # backend "10.244.0.3:80" -> its share; what is left of 1 reaches none
 Form: TypeAlias = Literal["iptables", "nftables", "ipvs"]
 
+SIMPLE = 1000  # denominators that are told as they are
+GRID = 4  # steps of the kernel's grid that are no difference
 UNIT = 1 << 31  # of a chance, as the kernel keeps it
 ZERO, ONE = Fraction(0), Fraction(1)
+_ANY_PORT = frozenset({ipt.Ports("tcp"), ipt.Ports("udp"), ipt.Ports("sctp")})  # "-m tcp" alone
 
 
 class Frontend(NamedTuple):
@@ -148,11 +151,23 @@ class Chains:
         return found
 
     def always(self, chain: str) -> bool:
-        """Whether every packet that enters it gets a new destination."""
+        """Whether every packet that enters it gets a new destination: some rule that asks nothing sees to it."""
         found = self._always.get(chain)
         if found is None:
-            found = self._always[chain] = sum(self.shares(chain).values()) == 1
+            self._always[chain] = False
+            found = self._always[chain] = any(map(self._takes_all, self._table.rules(chain)))
         return found
+
+    def _takes_all(self, rule: ipt.Rule) -> bool:
+        # The protocol is that of the rule that led here.
+        if not all(isinstance(m, (ipt.Comment, ipt.IPProtocol)) or m in _ANY_PORT for m in rule.matches):
+            return False
+        match rule.target:
+            case ipt.DNAT():
+                return True
+            case ipt.Jump(chain) | ipt.Goto(chain):
+                return self.always(chain)
+        return False
 
     def _read(self, chain: str) -> dict[str, Fraction]:
         found: dict[str, Fraction] = {}
@@ -196,9 +211,19 @@ def chance_of(rule: ipt.Rule) -> Fraction:
     return chance
 
 
+def share_text(share: Fraction) -> str:
+    """ "1/3" also for what is a third up to the kernel's grid; "0.249 %"-like where no simple fraction is near."""
+    if share.denominator <= SIMPLE:
+        return f"{share.numerator}/{share.denominator}"
+    near = share.limit_denominator(SIMPLE)
+    if abs(near - share) * UNIT <= GRID:
+        return f"{near.numerator}/{near.denominator}"
+    return f"{float(share * 100):.4g} %"
+
+
 def share_list(shares: Shares) -> str:
     """ "10.244.0.3:80 1/2, 10.244.0.4:80 1/2"."""
-    return ", ".join(f"{b} {s.numerator}/{s.denominator}" for b, s in shares.items()) or "no backend"
+    return ", ".join(f"{b} {share_text(s)}" for b, s in shares.items()) or "no backend"
 
 
 # --- ipvs -------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from clusterip.rulesets.iptables.saved import Saved
 NAMED = 3
 _NETWORKS = (ipt.Source, ipt.Destination)
 _OURS = ("KUBE-", "CLUSTERIP-")
+_NO_CHOICE = Chains(None)  # filter tables give no packet a new destination
 
 
 def find(known: Known, choices: Sequence[Chains], firewall: bool) -> Iterator[Finding]:
@@ -26,7 +27,8 @@ def find(known: Known, choices: Sequence[Chains], firewall: bool) -> Iterator[Fi
                 if len(chain.rules) < 2 or name.startswith("KUBE-SEP-"):
                     continue
                 if table.name == "nat" or (table.name == "filter" and name == "FORWARD" and not firewall):
-                    yield from _in_chain(source, table.name, name, chain.rules, chains)
+                    own = chains if table.name == "nat" else _NO_CHOICE
+                    yield from _in_chain(source, table.name, name, chain.rules, own)
 
 
 def _in_chain(

@@ -1,0 +1,103 @@
+"""`clusterip doctor` as it is typed: files, standard input, JSON, text, exit status."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.diagnosis.dumps import nat, ready, service, service_rules, slice_of
+
+from clusterip.cli.doctor import command
+from clusterip.errors import BadInput
+
+TWO = ("10.244.1.5:80", "10.244.2.6:80")
+RULES = nat(service_rules("default/web", "10.96.0.20", 80, TWO))
+OBJECTS = service("web", "10.96.0.20") + slice_of("web", f"{ready('10.244.1.5')}, {ready('10.244.2.6')}")
+STALE = service("web", "10.96.0.20") + slice_of("web", ready("10.244.1.5"))
+LOG = "I1130 12:00:00.000001       1 proxier.go:1] syncProxyRules took 1m2.5s\n"
+
+
+def run(*args: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(command, list(args), input=stdin, catch_exceptions=False)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    for name, text in {"rules": RULES, "objects": OBJECTS, "stale": STALE, "log": LOG, "empty": ""}.items():
+        (tmp_path / name).write_text(text)
+    return {name: str(tmp_path / name) for name in ("rules", "objects", "stale", "log", "empty")}
+
+
+def test_the_exit_status_says_whether_something_is_broken(files: dict[str, str]) -> None:
+    assert run(files["rules"], files["objects"]).exit_code == 0
+    assert run(files["rules"], files["stale"]).exit_code == 1
+
+
+def test_a_warning_alone_is_no_failure(files: dict[str, str]) -> None:
+    result = run(files["log"])
+    assert result.exit_code == 0
+    assert "WARN  slow-sync" in result.stdout
+
+
+def test_what_cannot_be_read_at_all_is_bad_input(files: dict[str, str]) -> None:
+    with pytest.raises(BadInput, match="nothing in it that can be read"):
+        run(files["empty"])
+    with pytest.raises(BadInput, match="cannot be read"):
+        run(files["empty"] + "-missing")
+
+
+def test_the_worst_comes_first_with_its_share_its_evidence_and_a_remedy(files: dict[str, str]) -> None:
+    text = run(files["log"], files["stale"], files["rules"]).stdout
+    lines = text.splitlines()
+    assert lines[0] == "ERROR stale-endpoint  service default/web  50 % of new connections"
+    assert f"| {files['rules']}:" in text
+    assert "do: kubectl rollout restart" in text
+    assert text.index("stale-endpoint") < text.index("slow-sync")
+    assert "1 error, 1 warning" in text
+
+
+def test_nothing_broken_is_said_and_what_else_would_help(files: dict[str, str]) -> None:
+    text = run(files["objects"]).stdout
+    assert "nothing is broken in what was given" in text
+    assert "To say more, give also:" in text
+    assert "iptables-save" in text
+
+
+def test_files_are_summed_up_on_request(files: dict[str, str]) -> None:
+    lines = run("-v", files["rules"], files["log"]).stdout.splitlines()
+    assert lines[0].startswith(f"{files['rules']}: iptables-save, ")
+    assert lines[1] == f"{files['log']}: log, 1 fact"
+    assert "facts" not in run(files["rules"], files["log"]).stdout
+
+
+def test_standard_input_is_a_file_like_others(files: dict[str, str]) -> None:
+    result = run("-", files["stale"], stdin=RULES)
+    assert result.exit_code == 1
+    assert "| stdin:" in result.stdout
+
+
+def test_json_has_exact_shares_and_what_is_missing(files: dict[str, str]) -> None:
+    result = run("-o", "json", files["rules"], files["stale"])
+    document = json.loads(result.stdout)
+    assert list(document) == ["apiVersion", "kind", "inputs", "findings", "missing"]
+    assert (document["apiVersion"], document["kind"]) == ("clusterip/v1", "Diagnosis")
+    first = document["findings"][0]
+    assert list(first) == ["id", "level", "object", "message", "evidence", "share", "remedy"]
+    assert (first["id"], first["level"], first["share"]) == ("stale-endpoint", "E", "1/2")
+    assert first["evidence"][0]["line"] > 0
+    assert {"what", "command", "why"} <= set(document["missing"][0])
+    assert document["inputs"][0]["kind"] == "iptables-save"
+
+
+def test_lines_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    broken = tmp_path / "conntrack"
+    broken.write_text(
+        "tcp      6 86390 ESTABLISHED src=10.244.3.3 dst=10.96.0.20 sport=4000 dport=80 src=10.244.1.5 dst=10.244.3.3 "
+        "sport=80 dport=4000 [ASSURED] mark=0 use=1\ntcp      6 86390 ESTABLISHED src=10.244.3.3 ds\n"
+    )
+    text = run(str(broken)).stdout
+    assert f"{broken}:2: " in text
+
+
+def test_no_colours_go_into_a_file(files: dict[str, str]) -> None:
+    assert "\x1b" not in run(files["rules"], files["stale"]).stdout
