@@ -15,7 +15,8 @@ from clusterip.rulesets.nft import values as v
 
 HERE = Path(__file__).parent
 GOLDEN = sorted((HERE.parent / "golden").glob("*/nft.txt"))
-SOURCES = [HERE / "data" / "every-statement.nft", *GOLDEN]
+CASES = sorted((HERE.parent / "cases").glob("*/*.nft"))  # kube-proxy 1.29
+SOURCES = [HERE / "data" / "every-statement.nft", *GOLDEN, *CASES]
 
 pytestmark = pytest.mark.kernel
 

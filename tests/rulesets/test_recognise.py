@@ -147,6 +147,19 @@ def test_rules_that_a_program_logs_are_none_that_the_kernel_has() -> None:
     assert [part.kind for part in found.parts] == [Kind.LOG]
 
 
+def test_warnings_of_the_programs_are_no_garbage() -> None:
+    warned = "# Warning: table ip nat is managed by iptables-nft, do not touch!\n" + SECTIONS[Kind.NFT]
+    assert read(warned).problems == ()
+    legacy = (
+        SECTIONS[Kind.IPTABLES_SAVE] + "# Warning: iptables-legacy tables present, use iptables-legacy to see them\n"
+    )
+    found = read(legacy)
+    assert found.problems == ()
+    [part] = found.parts
+    assert isinstance(part.values, Saved)
+    assert part.values.legacy_too
+
+
 # --- bad input ------------------------------------------------------------------------------------------------------
 
 

@@ -108,7 +108,7 @@ def _made(section: Section, kind: Kind, reading: Reading[Values]) -> tuple[Part,
 def _unknown(section: Section, origin: Origin) -> tuple[Problem, ...]:
     problems = Problems(origin)
     for number, line in enumerate(section.text.split("\n")):
-        if line.strip():
+        if line.strip() and line[0] != "#":
             problems.unreadable(number, line)
     return problems.all()
 
