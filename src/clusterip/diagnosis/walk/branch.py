@@ -51,14 +51,14 @@ class Fired(NamedTuple):
     """A rule that did something to the packet. `rule` is its index in the chain; -1: the chain's policy, or no rule."""
 
     hook: str
-    program: str  # which of the programs at hand: an index of `Programs`; "": none of them
+    program: str  # "iptables-nft", "nft", "ipvs"; "": none of them
     table: str
     chain: str
     rule: int
     effect: str
     before: Packet
     after: Packet
-    text: str = ""  # where `rule` is -1: what decided
+    text: str = ""  # where `rule` is -1: what decided; else what the rule says besides
 
 
 class Trail(NamedTuple):

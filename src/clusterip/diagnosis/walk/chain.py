@@ -8,8 +8,6 @@ from msgspec.structs import replace
 from clusterip.diagnosis.packet import Packet
 from clusterip.diagnosis.walk.branch import Branch, End, Fired, folded
 
-DEEPEST = 64  # the kernel refuses deeper nesting, and circles
-
 
 class Next(NamedTuple):
     """On with the next rule."""
@@ -46,11 +44,12 @@ class Rules(Protocol):
         """The rule's text, its file and line."""
 
 
-def through(rules: Rules, chain: str, hook: str, branch: Branch, depth: int = 0) -> list[Ended]:
-    """Every way out of `chain`."""
-    applicable = rules.applicable(chain, branch.packet) if depth <= DEEPEST else None
+def through(rules: Rules, chain: str, hook: str, branch: Branch, above: tuple[str, ...] = ()) -> list[Ended]:
+    """Every way out of `chain`, which was reached from the chains `above`."""
+    circle = chain in above
+    applicable = None if circle else rules.applicable(chain, branch.packet)
     if applicable is None:
-        why = "is not in the input" if depth <= DEEPEST else "is reached in a circle of jumps"
+        why = "is reached in a circle of jumps" if circle else "is not in the input"
         return [(End.LOST, replace(branch, note=f"chain {chain} of table {rules.table} {why}"))]
     pending, ended = [branch], list[Ended]()
     for rule in applicable:
@@ -63,28 +62,25 @@ def through(rules: Rules, chain: str, hook: str, branch: Branch, depth: int = 0)
                     case End():
                         ended.append((act, after))
                     case Into(target, goto):
-                        fired = after.fires(
-                            Fired(
-                                hook,
-                                rules.program,
-                                rules.table,
-                                chain,
-                                rule,
-                                f"{'goto' if goto else 'jump'} {target}",
-                                after.packet,
-                                after.packet,
-                            )
-                        )
-                        for end, inner in through(rules, target, hook, fired, depth + 1):
-                            # A jump that led to nothing is no part of the story.
-                            told = replace(inner, trail=after.trail) if inner.trail is fired.trail else inner
-                            if end is not End.FELL_THROUGH:
-                                ended.append((end, inner))
-                            elif goto:
-                                ended.append((end, told))
+                        effect, packet = f"{'goto' if goto else 'jump'} {target}", after.packet
+                        here = Fired(hook, rules.program, rules.table, chain, rule, effect, packet, packet)
+                        for end, back in _into(rules, target, here, after, (*above, chain)):
+                            if end is End.FELL_THROUGH and not goto:
+                                following.append(back)
                             else:
-                                following.append(told)
+                                ended.append((end, back))
         pending = folded(following)
         if not pending:
             break
-    return ended + [(End.FELL_THROUGH, b) for b in pending]
+    fell = [b for end, b in ended if end is End.FELL_THROUGH]
+    others = [one for one in ended if one[0] is not End.FELL_THROUGH]
+    return others + [(End.FELL_THROUGH, b) for b in folded([*fell, *pending])]
+
+
+def _into(rules: Rules, target: str, here: Fired, start: Branch, above: tuple[str, ...]) -> list[Ended]:
+    """Through the chain `target`. A jump that led to nothing is no part of the story."""
+    jumped = start.fires(here)
+    return [
+        (end, replace(b, trail=start.trail) if end is End.FELL_THROUGH and b.trail is jumped.trail else b)
+        for end, b in through(rules, target, here.hook, jumped, above)
+    ]

@@ -142,8 +142,7 @@ class Hooks:
         ]
 
     def _is_here(self, packet: Packet) -> Answer:
-        """Of a backend nobody knows, it is taken to be a pod's: only those on the node's own network are not."""
-        return self.surroundings.is_local(packet.destination, likely=not packet.destination_rewritten)
+        return self.surroundings.is_local(packet.destination, backend=packet.destination_rewritten)
 
     def _way_out(self, packet: Packet) -> str | None:
         if self.surroundings.is_local(packet.destination) is True:

@@ -1,17 +1,18 @@
 """What a packet answers to each match of iptables."""
 
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from clusterip.diagnosis.packet import ICMP, Packet
 from clusterip.diagnosis.walk.branch import Answer, Chance, Condition, inverted
-from clusterip.diagnosis.walk.sets import in_set
-from clusterip.diagnosis.walk.surroundings import Surroundings, within
-from clusterip.rulesets.ipset import IPSet
+from clusterip.diagnosis.walk.sets import Sets, in_set
+from clusterip.diagnosis.walk.surroundings import Surroundings, is_network, within
 from clusterip.rulesets.iptables import match_text
 from clusterip.rulesets.iptables import values as v
 
@@ -22,7 +23,7 @@ _ECHO = frozenset({"8", "8/0", "echo-request", "128", "128/0", "any", "255"})
 @dataclass(frozen=True, slots=True)
 class Matching:
     surroundings: Surroundings
-    ipsets: Mapping[str, IPSet]
+    ipsets: Sets
 
     def answer(self, match: v.Match, packet: Packet, rule: str) -> Answer:
         """`rule` names where the match stands: two unmodelled ones are two questions."""
@@ -30,11 +31,15 @@ class Matching:
         return inverted(found) if getattr(match, "negated", False) else found
 
     def source(self, match: v.Source, packet: Packet, rule: str) -> Answer:
+        if not all(map(is_network, match.network.split(","))):
+            return _unmodelled(msgspec.structs.replace(match, negated=False), rule)
         if not packet.source:
             return self.surroundings.is_own_within(match.network)
         return _in_networks(packet.source, match.network)
 
     def destination(self, match: v.Destination, packet: Packet, rule: str) -> Answer:
+        if not all(map(is_network, match.network.split(","))):
+            return _unmodelled(msgspec.structs.replace(match, negated=False), rule)
         return _in_networks(packet.destination, match.network)
 
     def came_in(self, match: v.InInterface, packet: Packet, rule: str) -> Answer:
@@ -160,7 +165,10 @@ class Matching:
 
     def other(self, match: v.OtherMatch, packet: Packet, rule: str) -> Answer:
         read = _OTHERS.get(match.module)
-        found = read(match.words, packet) if read else None
+        try:
+            found = read(match.words, packet) if read else None
+        except ValueError:  # a number or an address that is none
+            found = None
         return found if found is not None else _unmodelled(match, rule)
 
 

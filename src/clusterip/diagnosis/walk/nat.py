@@ -3,12 +3,15 @@
 from msgspec.structs import replace
 
 from clusterip.diagnosis.packet import Packet
+from clusterip.diagnosis.walk.surroundings import is_address
 
 
 def rewritten(packet: Packet, to: str) -> Packet | None:
-    """The destination after "10.244.0.3:80", "[fd00::3]:80", "10.244.0.3", ":80". None: it is drawn from a range."""
+    """The destination after "10.244.0.3:80", "[fd00::3]:80", "10.244.0.3", ":80". None: it is drawn from a range, or
+    it is none.
+    """
     address, port = parts(to)
-    if "-" in address or "-" in port:
+    if not (address or port) or (address and not is_address(address)) or (port and not port.isdecimal()):
         return None
     return replace(
         packet,
@@ -21,7 +24,7 @@ def rewritten(packet: Packet, to: str) -> Packet | None:
 def source_rewritten(packet: Packet, to: str) -> Packet:
     """The source after the same; of a range none is known beforehand. The port may be kept or not."""
     address, _ = parts(to)
-    return replace(packet, source="" if "-" in address else address, source_port=0, source_rewritten=True)
+    return replace(packet, source=address if is_address(address) else "", source_port=0, source_rewritten=True)
 
 
 def parts(to: str) -> tuple[str, str]:

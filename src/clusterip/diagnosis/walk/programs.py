@@ -11,6 +11,8 @@ from clusterip.diagnosis.walk.iptables import Index, IptablesTable
 from clusterip.diagnosis.walk.iptables_match import Matching
 from clusterip.diagnosis.walk.ipvs import IPVS
 from clusterip.diagnosis.walk.nft import NftTable, SetIndexes
+from clusterip.diagnosis.walk.sets import Index as SetIndex
+from clusterip.diagnosis.walk.sets import Sets
 from clusterip.diagnosis.walk.surroundings import Surroundings
 from clusterip.rulesets.nft import values as n
 
@@ -38,6 +40,7 @@ class Kept:
     """What was learned of large chains and sets, so that later questions are quick."""
 
     chains: dict[tuple[str, str], dict[str, Index]] = field(default_factory=dict)  # by program and table
+    ipsets: dict[str, SetIndex] = field(default_factory=dict)  # by name
     sets: dict[str, SetIndexes] = field(default_factory=dict)  # by table
     hooked: dict[str, tuple[n.Chain, ...]] = field(default_factory=dict)  # base chains, by table
 
@@ -47,8 +50,9 @@ def programs(facts: Facts, surroundings: Surroundings, kept: Kept | None = None,
     kept = kept or Kept()
     found: list[BaseChain] = []
     seen: set[tuple[str, str]] = set()
+    ipsets = Sets(facts.ipsets or {}, kept.ipsets)
     for given in sorted((r for r in facts.iptables if r.ipv6 == ipv6), key=lambda r: r.listed):
-        found += _iptables(given, Matching(surroundings, facts.ipsets or {}), seen, kept)
+        found += _iptables(given, Matching(surroundings, ipsets), seen, kept)
     for rules in facts.nft:
         found += _nft(rules, surroundings, "ip6" if ipv6 else "ip", seen, kept)
     expected = _ipvs_frontends(facts)

@@ -2,16 +2,16 @@
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from clusterip.diagnosis.packet import Packet
 from clusterip.diagnosis.walk.branch import Answer, Condition
+from clusterip.diagnosis.walk.surroundings import is_address
 from clusterip.rulesets.ipset import IPSet, Member
 
-_ADDRESSES = frozenset({"ip", "net"})
 
-
-class _Index:
+class Index:
     """Members without ranges by their parts; the others, which are tried one by one, longest prefix first."""
 
     def __init__(self, of: IPSet) -> None:
@@ -25,11 +25,20 @@ class _Index:
         self.wide.sort(key=lambda m: -_length(m.parts[0]))
 
 
-_indexes: dict[int, tuple[IPSet, _Index]] = {}
+@dataclass(frozen=True, slots=True)
+class Sets:
+    sets: Mapping[str, IPSet]
+    indexes: dict[str, Index] = field(default_factory=dict)  # of those that were asked
+
+    def index(self, of: IPSet) -> Index:
+        found = self.indexes.get(of.name)
+        if found is None:
+            found = self.indexes[of.name] = Index(of)
+        return found
 
 
-def in_set(sets: Mapping[str, IPSet], name: str, directions: Sequence[str], packet: Packet) -> Answer:
-    found = sets.get(name)
+def in_set(sets: Sets, name: str, directions: Sequence[str], packet: Packet) -> Answer:
+    found = sets.sets.get(name)
     unknown = Condition(
         f"set {name} {','.join(directions)}", "unknown", f"it is in set {name}", f"it is not in set {name}"
     )
@@ -42,11 +51,10 @@ def in_set(sets: Mapping[str, IPSet], name: str, directions: Sequence[str], pack
     wanted = [_field(kind, side, packet) for kind, side in zip(dimensions, directions, strict=False)]
     if len(wanted) < len(dimensions):
         return unknown
-    return _looked_up(found, wanted, unknown)
+    return _looked_up(sets.index(found), wanted, unknown)
 
 
-def _looked_up(found: IPSet, wanted: Sequence[str | None], unknown: Condition) -> Answer:
-    index = _index(found)
+def _looked_up(index: Index, wanted: Sequence[str | None], unknown: Condition) -> Answer:
     known = [w for w in wanted if w is not None]
     if len(known) == len(wanted):
         member = index.exact.get(tuple(known))
@@ -55,13 +63,6 @@ def _looked_up(found: IPSet, wanted: Sequence[str | None], unknown: Condition) -
         return member is not None and not member.nomatch
     candidates: Iterable[Member] = (*index.exact.values(), *index.wide)
     return unknown if any(_holds(m, wanted) for m in candidates) else False
-
-
-def _index(of: IPSet) -> _Index:
-    kept = _indexes.get(id(of))
-    if kept is None or kept[0] is not of:
-        kept = _indexes[id(of)] = (of, _Index(of))
-    return kept[1]
 
 
 def _field(kind: str, side: str, packet: Packet) -> str | None:
@@ -90,12 +91,12 @@ def _holds(member: Member, wanted: Sequence[str | None]) -> bool:
 def _covers(part: str, value: str) -> bool:
     if part == value:
         return True
-    if ":" in value and not _is_address(value):
+    if ":" in value and not is_address(value):
         protocol, _, port = _plain(part).partition(":")
         first, _, last = port.partition("-")
         own, _, number = value.partition(":")
         return own == protocol and first.isdecimal() and int(first) <= int(number) <= int(last or first)
-    if not _is_address(value):
+    if not is_address(value):
         return False
     address = ipaddress.ip_address(value)
     try:
@@ -106,15 +107,6 @@ def _covers(part: str, value: str) -> bool:
         return address in ipaddress.ip_network(part, strict=False)
     except ValueError:
         return False
-
-
-@lru_cache(maxsize=1 << 14)
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_wide(part: str) -> bool:

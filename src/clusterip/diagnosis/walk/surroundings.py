@@ -30,12 +30,13 @@ class Surroundings:
     # (interface, whether IPv6) -> the address it has
     primary: Mapping[tuple[str, bool], str] = field(default_factory=dict)
 
-    def is_local(self, address: str, *, likely: bool = True) -> bool | Condition:
+    def is_local(self, address: str, *, backend: bool = False) -> bool | Condition:
+        """Of a `backend` nobody knows it is taken to be a pod's: only those on the node's own network are not."""
         if address in self.local or is_loopback(address):
             return True
         if self.complete or not address or self.foreign(address):
             return False
-        kind: ConditionKind = "unknown" if likely and not self._is_pods(address) else "assumed"
+        kind: ConditionKind = "unknown" if not backend and not self._is_pods(address) else "assumed"
         yes, no = f"{address} is an address of this node", f"{address} is not of this node"
         return Condition(f"local {address}", kind, yes, no)
 
@@ -76,6 +77,25 @@ def within(address: str, network: str) -> bool:
         return ipaddress.ip_address(address) in ipaddress.ip_network(network, strict=False)
     except ValueError:
         return False
+
+
+@lru_cache(maxsize=1 << 14)
+def is_network(text: str) -> bool:
+    """False for what is no address: the name of a host, a length that no address has."""
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1 << 14)
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=1 << 12)
