@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 from clusterip.diagnosis.doctor.backends import equal_shares, wanted
 from clusterip.diagnosis.doctor.known import Key, Known
-from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, share_list, share_text
+from clusterip.diagnosis.doctor.programmed import Form, Frontend, Programmed, share_list, share_text
 from clusterip.diagnosis.findings import Evidence, Finding
 
 _STALE_REMEDY = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
@@ -17,7 +18,7 @@ def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
     yield from _against_api(known, programs)
     yield from _duplicates(programs, variants)
     if not variants:
-        yield from _between_nodes(programs)
+        yield from _between_nodes(known, programs)
 
 
 # --- against the API --------------------------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ def _against_api(known: Known, programs: Sequence[Programmed]) -> Iterator[Findi
             yield from _once(told, _stale(p, stale, found.usable))
         # A server of weight 0 is there: why it gets nothing is another question.
         missing = [b for b in found.usable if b not in used[p.name, p.frontend] and b not in p.shares]
-        if missing and found.exact and not _refuses(p):
+        if missing and found.exact and not _of_this_node(p):
             yield from _once(told, _missing(p, missing, found.usable))
 
 
@@ -58,7 +59,7 @@ def _once(told: set[tuple[str, str, str]], finding: Finding) -> Iterator[Finding
         yield finding
 
 
-def _refuses(p: Programmed) -> bool:
+def _of_this_node(p: Programmed) -> bool:
     """A Local policy's chain holds this node's backends alone."""
     return p.chain.startswith(("KUBE-SVL-", "KUBE-XLB-", "external-"))
 
@@ -145,17 +146,27 @@ def _duplicates(programs: Sequence[Programmed], variants: bool) -> Iterator[Find
 # --- nodes against each other -----------------------------------------------------------------------------------------
 
 
-def _between_nodes(programs: Sequence[Programmed]) -> Iterator[Finding]:
-    files = sorted({p.file for p in programs})
-    if len(files) < 2:
-        return
-    by_frontend: defaultdict[tuple[str, Frontend], dict[str, Programmed]] = defaultdict(dict)
+class _Plane(NamedTuple):
+    """Programs that can be compared: what one holds, each other node's should."""
+
+    form: Form
+    variant: str
+    six: bool
+
+
+def _between_nodes(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
+    nodes: defaultdict[_Plane, dict[str, None]] = defaultdict(dict)
+    for source in known.iptables:  # a node may have lost every rule of Services
+        if "nat" in source.values.ruleset.tables and source.values.told_by != "listing":
+            nodes[_Plane("iptables", source.values.variant, source.values.family == "ip6")][source.file] = None
+    held: defaultdict[tuple[_Plane, Frontend], dict[str, Programmed]] = defaultdict(dict)
     for p in programs:
-        if p.frontend.address and not _refuses(p):
-            by_frontend[p.form, p.frontend][p.file] = p
-    for (form, frontend), of_node in sorted(by_frontend.items(), key=lambda item: item[0]):
-        nodes = [f for f in files if any(p.form == form and p.file == f for p in programs)]
-        backends = {f: frozenset(of_node[f].shares) if f in of_node else None for f in nodes}
+        plane = _Plane(p.form, p.variant, ":" in p.frontend.address)
+        if p.frontend.address and not _of_this_node(p):
+            nodes[plane][p.file] = None
+            held[plane, p.frontend][p.file] = p
+    for (plane, frontend), of_node in sorted(held.items(), key=lambda item: item[0]):
+        backends = {f: frozenset(of_node[f].shares) if f in of_node else None for f in nodes[plane]}
         if len(set(backends.values())) > 1:
             yield _drift(frontend, of_node, backends)
 

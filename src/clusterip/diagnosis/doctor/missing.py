@@ -68,17 +68,14 @@ def find(known: Known, lacking: Sequence[Missing]) -> Iterator[Finding]:
 
 
 def _mixed(known: Known) -> Iterator[Finding]:
-    """iptables warns that its other variant holds rules too."""
-    variants = {source.values.variant or "legacy" for source in known.iptables}
-    warned = [p for p in known.problems if "tables present, use" in p.why]
-    for problem in warned[:1]:
-        other = "legacy" if "legacy" in problem.why else "nft"
-        if other in variants and len(variants) > 1:
-            return
-        message = (
-            f"iptables warns that its other variant ({other}) has rules too, and they are not in what was given: they "
-        )
-        message += "may take the packet first."
-        evidence = (Evidence(problem.why, problem.file, problem.line),)
-        remedy = f"iptables-{other}-save   # and give it together with this dump"
-        yield Finding("mixed-backends", "W", f"iptables-{other}", message, evidence, None, remedy)
+    """iptables-nft warns that iptables-legacy has tables as well."""
+    warned = [source for source in known.iptables if source.values.legacy_too]
+    if not warned or any(source.values.variant == "legacy" for source in known.iptables):
+        return
+    message = (
+        "iptables warns that its legacy variant has tables too, and they are not in what was given: their rules may "
+    )
+    message += "take a packet before those that are."
+    evidence = (Evidence("# Warning: iptables-legacy tables present", warned[0].file),)
+    remedy = "iptables-legacy-save   # and give it together with this dump"
+    yield Finding("mixed-backends", "W", "iptables-legacy", message, evidence, None, remedy)
