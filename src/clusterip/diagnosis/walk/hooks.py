@@ -22,6 +22,7 @@ Kind: TypeAlias = Literal["filter", "nat", "ipvs"]
 
 _DESTINATION_HOOKS = frozenset({"prerouting", "output"})  # where NAT rewrites destinations
 _SOURCE_HOOKS = frozenset({"input", "postrouting"})
+_REWRITES = frozenset({"dnat", "redirect", "snat", "masquerade"})  # first words of effects
 _DESTINATION_PRIORITY, _SOURCE_PRIORITY = -100, 100
 
 
@@ -205,7 +206,7 @@ class Hooks:
         for chain in chains:
             following: list[Branch] = []
             for branch in pending:
-                if chain.kind == "nat" and _rewrites(chain.hook, first, branch.packet):
+                if chain.kind == "nat" and _is_settled(chain.hook, first, branch):
                     following.append(branch)
                     continue
                 for end, after in through(chain.rules, chain.chain, chain.hook, branch):
@@ -252,10 +253,19 @@ class _NoRules:
 _NO_RULES = _NoRules()
 
 
-def _rewrites(hook: HookName, first: Packet, now: Packet) -> bool:
-    """Whether the connection's NAT of this hook is settled: by a table before, or as it is not tracked or not new."""
+def _is_settled(hook: HookName, first: Packet, branch: Branch) -> bool:
+    """Whether the connection's NAT of this hook is settled: by a table before, or as it is not tracked or not new.
+
+    A rule that rewrote to what was there already has settled it, too.
+    """
+    now = branch.packet
     if now.state != "NEW":
         return True
+    trail = branch.trail
+    while trail is not None and trail.fired.hook == hook:
+        if trail.fired.effect.partition(" ")[0] in _REWRITES:
+            return True
+        trail = trail.earlier
     if hook in _DESTINATION_HOOKS:
         return now.destination_rewritten and not first.destination_rewritten
     return now.source_rewritten

@@ -9,16 +9,18 @@ from clusterip.diagnosis.walk.surroundings import is_address
 def rewritten(packet: Packet, to: str) -> Packet | None:
     """The destination after "10.244.0.3:80", "[fd00::3]:80", "10.244.0.3", ":80". None: it is drawn from a range, or
     it is none.
+
+    What was on its way there already does not count as rewritten. Source: net/netfilter/nf_nat_core.c.
     """
     address, port = parts(to)
     if not (address or port) or (address and not is_address(address)) or (port and not port.isdecimal()):
         return None
-    return replace(
+    after = replace(
         packet,
         destination=address or packet.destination,
         destination_port=int(port) if port else packet.destination_port,
-        destination_rewritten=True,
     )
+    return packet if after == packet else replace(after, destination_rewritten=True)
 
 
 def source_rewritten(packet: Packet, to: str) -> Packet:
