@@ -24,6 +24,7 @@ from clusterip.apiserver.auth import Tokens, load_tokens
 from clusterip.apiserver.bootstrap import EVERY, Advertised, Bootstrap
 from clusterip.apiserver.cidrs import keep_service_cidrs
 from clusterip.apiserver.documents import Decoded
+from clusterip.apiserver.events import keep_forgetting
 from clusterip.apiserver.fixed import Fixed
 from clusterip.apiserver.metrics import Metrics
 from clusterip.apiserver.nodes import Access, Nodes
@@ -119,6 +120,7 @@ async def serve(settings: Settings, sockets: list[socket.socket]) -> None:
             _keep_bootstrapped(parts.bootstrap),
             keep_service_cidrs(parts.registry),
             keep_repairing(parts.registry),
+            keep_forgetting(parts.registry),
         )
     log.info("apiserver.ended")
 
