@@ -293,5 +293,5 @@ def test_what_comes_back_by_the_loopback_is_not_translated_again() -> None:
     rules = nat("PREROUTING -j DNAT --to-destination 10.244.2.9:1", "INPUT -j SNAT --to-source 192.0.2.1")
     [outcome] = ask(rules, ADDRESSES, ROUTES, source="node", to="192.168.50.11:22").outcomes
     assert (outcome.verdict, outcome.masquerade) == ("passed", False)
-    [other] = ask(rules.replace("PREROUTING", "OUTPUT"), ADDRESSES, ROUTES, to="192.168.50.11:22").outcomes
+    [other] = ask(rules.replace("-A PREROUTING", "-A OUTPUT"), ADDRESSES, ROUTES, to="192.168.50.11:22").outcomes
     assert (other.verdict, other.source) == ("passed", "192.0.2.1")
