@@ -14,6 +14,8 @@ from clusterip.client.kubeconfig import Connection
 from clusterip.client.mirror import Mirror
 from clusterip.dataplane.iptables import Config, FromCIDR
 from clusterip.dataplane.iptables.apply import Rules, usable
+from clusterip.dataplane.nftables import Config as TableConfig
+from clusterip.dataplane.nftables.apply import Rules as Tables
 from clusterip.kernel.iptables import VariantName
 from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES
 from clusterip.model.status import Object
@@ -21,12 +23,16 @@ from clusterip.proxy.health import Health
 from clusterip.proxy.loop import FamilyParts, Loop, Settings
 from clusterip.proxy.metrics import Metrics
 from clusterip.proxy.node import RangeChanged
+from clusterip.proxy.pending import ServedAddresses
 from clusterip.proxy.process import watched
 from clusterip.proxy.proxier import Proxier
 from clusterip.proxy.service_health import ServiceHealth
+from clusterip.proxy.tables import TableProxier
 from clusterip.services.tracker import ServiceName
 
 CONFIG = Config(node_ip="192.168.50.11", detector=FromCIDR("10.244.0.0/16"))
+
+TABLES = TableConfig(node_ip="192.168.50.11", detector=FromCIDR("10.244.0.0/16"), service_cidrs=("10.96.0.0/16",))
 
 
 @dataclass
@@ -34,7 +40,7 @@ class Running:
     server: FakeApiServer
     mirror: Mirror
     loop: Loop
-    proxier: Proxier
+    proxier: Any  # the Proxier, or the TableProxier
     health: Health
     metrics: Metrics
     ended: "asyncio.Task[Never]"  # the loop
@@ -83,16 +89,46 @@ async def running(
     async def all_addresses() -> None:
         return None
 
+    proxier = Proxier(config, rules(Rules(programs)), all_addresses, settings.sync_period)
+    async with _looping(proxier, all_addresses, settings, node, server) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def running_tables(
+    netns: str,
+    *,
+    config: TableConfig = TABLES,
+    settings: Settings | None = None,
+    served: tuple[str, ...] | None = ("192.168.50.11",),
+    node: Object | None = None,
+    server: FakeApiServer | None = None,
+) -> AsyncIterator[Running]:
+    """The same in nftables mode."""
+    settings = replace(settings or Settings("node-1", "nftables", 0.0, 0.3), netns=netns)
+
+    async def addresses() -> tuple[str, ...] | None:
+        return served
+
+    with contextlib.closing(Tables(config.family, netns=netns)) as rules:
+        proxier = TableProxier(config, rules, addresses, lambda: config.service_cidrs, settings.sync_period)
+        async with _looping(proxier, addresses, settings, node, server) as made:
+            yield made
+
+
+@contextlib.asynccontextmanager
+async def _looping(
+    proxier: Any, addresses: ServedAddresses, settings: Settings, node: Object | None, server: FakeApiServer | None
+) -> AsyncIterator[Running]:
     async def failed(service: ServiceName, _: str) -> None:
         made.refused.append(service)
 
     async with server or FakeApiServer() as server, Api(Connection(server.url)) as api:
         await server.put(NODES, node or node_object())
         mirror = Mirror(api, watched(settings.node))
-        health, metrics = Health([config.family], settings.sync_period), Metrics({})
-        proxier = Proxier(config, rules(Rules(programs)), all_addresses, settings.sync_period)
-        service_health = ServiceHealth(config.family, lambda: health.healthy(time.monotonic()), failed)
-        parts = FamilyParts(proxier, service_health, all_addresses)
+        health, metrics = Health([proxier.family], settings.sync_period), Metrics({}, mode=settings.mode)
+        service_health = ServiceHealth(proxier.family, lambda: health.healthy(time.monotonic()), failed)
+        parts = FamilyParts(proxier, service_health, addresses)
         loop = Loop(mirror, [parts], health, metrics, settings)
         tasks = [asyncio.create_task(mirror.run()), asyncio.create_task(loop.run())]
         made = Running(server, mirror, loop, proxier, health, metrics, tasks[1])

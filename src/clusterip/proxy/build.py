@@ -1,17 +1,23 @@
 """From the configuration, the Node and what this machine can do: the parts that serve each family."""
 
 import asyncio
+import functools
 import ipaddress
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from clusterip.dataplane.iptables import Config, Detector, FromCIDR, FromInterface
 from clusterip.dataplane.iptables.apply import Rules, WriteWatch, usable
+from clusterip.dataplane.nftables import apply as nftables
+from clusterip.dataplane.nftables import config as nftables_config
+from clusterip.dataplane.nftables.apply import Generation
 from clusterip.errors import BadInput, Unavailable
 from clusterip.kernel import iptables as kernel
-from clusterip.kernel import nfacct
+from clusterip.kernel import nfacct, sysctl
 from clusterip.kernel.iptables import WAITS, Programs
+from clusterip.kernel.nftables import Tables
 from clusterip.model.objects import Node
 from clusterip.proxy import node, prepare, rules
 from clusterip.proxy.config import ProxyConfig
@@ -19,8 +25,10 @@ from clusterip.proxy.events import Events
 from clusterip.proxy.health import Health
 from clusterip.proxy.loop import FamilyParts
 from clusterip.proxy.metrics import INVALID_DROPPED, LOCALHOST_ACCEPTED
-from clusterip.proxy.proxier import Proxier, ServedAddresses
+from clusterip.proxy.pending import FamilyProxier, ServedAddresses
+from clusterip.proxy.proxier import Proxier
 from clusterip.proxy.service_health import ServiceHealth
+from clusterip.proxy.tables import TableProxier
 from clusterip.services.table import Family
 from clusterip.services.tracker import ServiceName
 
@@ -32,29 +40,54 @@ class Machine:
     """What was found at start."""
 
     node: Node | None  # ours
-    programs: tuple[Programs, ...]  # one a family, the first family's first
-    counters: tuple[str, ...]  # of nfacct; (): the kernel has none
+    programs: tuple[Programs, ...]  # of iptables mode: one a family, the first family's first
+    counters: tuple[str, ...]  # of nfacct, in iptables mode; (): the kernel has none
     liberal: bool  # nf_conntrack_tcp_be_liberal
+    tables: tuple[Family, ...] = ()  # families that nftables mode serves, the first one first
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        return self.tables or tuple(p.family for p in self.programs)
 
 
 async def look(config: ProxyConfig, ours: Node | None) -> Machine:
-    """Raises Unavailable if iptables cannot be used in the first family."""
+    """Raises Unavailable if the mode cannot be used in the first family."""
     primary = rules.primary_family(config)
+    ordered = sorted(node.FAMILIES, key=lambda f: f != primary)
+    liberal = await asyncio.to_thread(prepare.conntrack_is_liberal)
+    if config.mode == "nftables":
+        found = tuple(f for f in ordered if f == primary or sysctl.has_ipv6())
+        await asyncio.to_thread(_probe_nf_tables, primary)
+        check_families(config, ours, found)
+        return Machine(ours, (), (), liberal, found)
+    programs = await _programs(config, ordered)
+    check_families(config, ours, [p.family for p in programs])
+    return Machine(ours, programs, await asyncio.to_thread(_counters), liberal)
+
+
+def _probe_nf_tables(family: Family) -> None:
+    """Raises Unavailable if this kernel has none."""
+    tables = Tables(family)
+    try:
+        log.info("proxy.nftables.found generation=%d", tables.generation())
+    finally:
+        tables.close()
+
+
+async def _programs(config: ProxyConfig, ordered: Sequence[Family]) -> tuple[Programs, ...]:
     programs = []
-    for family in sorted(node.FAMILIES, key=lambda f: f != primary):
+    for family in ordered:
         found = await usable(family)
         if found:
             programs.append(found)
             version = ".".join(map(str, found.version))
             log.info("proxy.iptables.found family=%s variant=%s version=%s", family, found.variant, version)
-        elif family == primary:
+        elif family == rules.primary_family(config):
             raise Unavailable(
                 f"{family}: no usable iptables on this machine, and bindAddress {config.bind_address} asks for it",
-                hint="apt-get install iptables",
+                hint="apt-get install iptables, or use --proxy-mode nftables, which needs no program",
             )
-    check_families(config, ours, [p.family for p in programs])
-    liberal = await asyncio.to_thread(prepare.conntrack_is_liberal)
-    return Machine(ours, tuple(programs), await asyncio.to_thread(_counters), liberal)
+    return tuple(programs)
 
 
 def check_families(config: ProxyConfig, ours: Node | None, usable_families: Sequence[Family]) -> None:
@@ -76,19 +109,57 @@ def check_families(config: ProxyConfig, ours: Node | None, usable_families: Sequ
     log.error("proxy.ranges.mismatch reason=%r", said)
 
 
-def families(config: ProxyConfig, machine: Machine, health: Health, events: Events) -> tuple[FamilyParts, ...]:
+ServiceCIDRs: TypeAlias = Callable[[Family], tuple[str, ...]]  # where ClusterIPs come from, as the API says now
+
+
+def families(
+    config: ProxyConfig, machine: Machine, cidrs: ServiceCIDRs, health: Health, events: Events
+) -> tuple[FamilyParts, ...]:
     """Raises BadInput or Unavailable if the local-traffic detector cannot work in any family."""
+    proxiers: Iterable[tuple[FamilyProxier, ServedAddresses]]
+    proxiers = _tables(config, machine, cidrs) if config.mode == "nftables" else _iptables(config, machine)
+    return tuple(FamilyParts(p, _service_health(p.family, health, events), served) for p, served in proxiers)
+
+
+def _iptables(config: ProxyConfig, machine: Machine) -> Iterator[tuple[FamilyProxier, ServedAddresses]]:
     watches: dict[str, WriteWatch] = {}
-    parts = []
     for programs in machine.programs:
         # The nft variant counts the writes of both families as one.
         shared = programs.variant if programs.variant == "nft" else programs.family
         watch = watches.setdefault(shared, WriteWatch(programs))
         served = served_addresses(config, programs.family, node.node_ips(config, machine.node)[programs.family])
         rule_set = Rules(programs, watch)
-        proxier = Proxier(rule_config(config, machine, programs), rule_set, served, config.iptables.sync_period)
-        parts.append(FamilyParts(proxier, _service_health(programs.family, health, events), served))
-    return tuple(parts)
+        yield Proxier(rule_config(config, machine, programs), rule_set, served, config.iptables.sync_period), served
+
+
+def _tables(
+    config: ProxyConfig, machine: Machine, cidrs: ServiceCIDRs
+) -> Iterator[tuple[FamilyProxier, ServedAddresses]]:
+    generation = Generation()
+    for family in machine.families:
+        served = served_addresses(config, family, node.node_ips(config, machine.node)[family])
+        yield (
+            TableProxier(
+                table_config(config, machine, family),
+                nftables.Rules(family, generation),
+                served,
+                functools.partial(cidrs, family),
+                config.nftables.sync_period,
+            ),
+            served,
+        )
+
+
+def table_config(config: ProxyConfig, machine: Machine, family: Family) -> nftables_config.Config:
+    """Pure."""
+    return nftables_config.Config(
+        family=family,
+        node_ip=node.node_ips(config, machine.node)[family],
+        detector=detector(config, machine.node, family),
+        masquerade_bit=config.nftables.masquerade_bit,
+        masquerade_all=config.nftables.masquerade_all,
+        drop_invalid=not machine.liberal,
+    )
 
 
 def rule_config(config: ProxyConfig, machine: Machine, programs: Programs) -> Config:
@@ -140,7 +211,8 @@ def served_addresses(config: ProxyConfig, family: Family, node_ip: str) -> Serve
         found = await kernel.local_addresses(family)
         return tuple(a for a in found if any(ipaddress.ip_address(a) in n for n in ours))
 
-    if wanted == (rules.PRIMARY,):
+    # nftables mode is for the node's own addresses where nothing else is said.
+    if wanted == (rules.PRIMARY,) or (not wanted and config.mode == "nftables"):
         return own
     if not ours or any(n.prefixlen == 0 for n in ours):
         return all_addresses
@@ -150,7 +222,7 @@ def served_addresses(config: ProxyConfig, family: Family, node_ip: str) -> Serve
 def serves_loopback(config: ProxyConfig) -> bool:
     """Node ports on 127.0.0.1, which need route_localnet. Pure."""
     wanted = config.node_port_addresses
-    if not config.iptables.localhost_node_ports or wanted == (rules.PRIMARY,):
+    if config.mode != "iptables" or not config.iptables.localhost_node_ports or wanted == (rules.PRIMARY,):
         return False
     ours = [n for n in (ipaddress.ip_network(w, strict=False) for w in wanted) if n.version == 4]
     return not ours or any(n.overlaps(ipaddress.ip_network("127.0.0.0/8")) for n in ours)

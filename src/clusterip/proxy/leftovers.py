@@ -1,45 +1,41 @@
 """What another proxy mode, ours or kube-proxy's own, has left in the kernel."""
 
 import logging
+from collections.abc import AsyncIterator
 
 from clusterip.dataplane.iptables import Config
-from clusterip.dataplane.iptables.apply import clean_up
-from clusterip.errors import ClusterIPError, Unavailable
-from clusterip.kernel.run import run
+from clusterip.dataplane.iptables import apply as iptables
+from clusterip.dataplane.nftables import TABLE
+from clusterip.dataplane.nftables import apply as nftables
+from clusterip.errors import ClusterIPError
 from clusterip.proxy.node import FAMILIES
 
 log = logging.getLogger(__name__)
 
-_NFTABLES = ("ip kube-proxy", "ip6 kube-proxy")  # the tables of kube-proxy's nftables mode
+KUBE_PROXY = "kube-proxy"  # the table of kube-proxy's nftables mode
 
 
-async def remove_nftables(netns: str = "") -> None:
-    """A mode that starts takes those of the nftables mode away; if it cannot, that is logged and it starts."""
-    try:
-        await _delete_tables(netns)
-    except ClusterIPError as error:
-        log.warning("proxy.leftovers.stay mode=nftables reason=%r", error.message)
+async def remove_others(mode: str, netns: str = "") -> None:
+    """What the other modes have left; what cannot be removed is logged. To be called when our own rules are complete,
+    so that there is no moment without any."""
+    async for error in _remove(netns, iptables_mode=mode != "iptables", nftables_mode=mode != "nftables"):
+        log.warning("proxy.leftovers.stay mode=%s reason=%r", mode, error.message)
 
 
 async def remove_all(netns: str = "") -> tuple[ClusterIPError, ...]:
     """Everything a Service proxy writes, of every family and variant; what could not be done."""
-    errors: list[ClusterIPError] = []
+    return tuple([error async for error in _remove(netns, iptables_mode=True, nftables_mode=True)])
+
+
+async def _remove(netns: str, *, iptables_mode: bool, nftables_mode: bool) -> AsyncIterator[ClusterIPError]:
+    """What could not be done. kube-proxy's table of the nftables mode goes in any case: ours has another name."""
     for family in FAMILIES:
-        errors += await clean_up(Config(family=family), netns)
-    try:
-        await _delete_tables(netns)
-    except ClusterIPError as error:
-        errors.append(error)
-    return tuple(errors)
-
-
-async def _delete_tables(netns: str) -> None:
-    try:
-        listed = (await run(("nft", "list", "tables"), netns=netns)).stdout.decode(errors="replace")
-    except Unavailable:
-        return  # no nft program: nobody here has written such tables
-    there = [table for table in _NFTABLES if f"table {table}" in listed.splitlines()]
-    if there:
-        text = "".join(f"delete table {table}\n" for table in there)
-        await run(("nft", "-f", "-"), stdin=text.encode(), netns=netns)
-        log.info("proxy.leftovers.removed tables=%r", there)
+        if iptables_mode:
+            for error in await iptables.clean_up(Config(family=family), netns):
+                yield error
+        for table in (KUBE_PROXY, *((TABLE,) if nftables_mode else ())):
+            try:
+                if await nftables.clean_up(family, table, netns):
+                    log.info("proxy.leftovers.removed family=%s table=%s", family, table)
+            except ClusterIPError as error:
+                yield error

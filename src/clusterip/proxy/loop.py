@@ -14,15 +14,15 @@ from typing import Never, Protocol
 
 from clusterip.client.view import Change, Ref, View
 from clusterip.errors import ClusterIPError
-from clusterip.model.objects import EndpointSlice, Node, Service
+from clusterip.model.objects import EndpointSlice, Node, Service, ServiceCIDR
 from clusterip.model.status import Object
 from clusterip.proxy import conntrack_reconcile, node
 from clusterip.proxy.health import Health, eligible
 from clusterip.proxy.metrics import Metrics
 from clusterip.proxy.node import RangeChanged
 from clusterip.proxy.pace import DEEP_CHECK, Pace
+from clusterip.proxy.pending import FamilyProxier, ServedAddresses, Synced
 from clusterip.proxy.progress import Progress
-from clusterip.proxy.proxier import Proxier, ServedAddresses, Synced
 from clusterip.proxy.service_health import ServiceHealth, checks
 from clusterip.services.resolve import NodeContext
 from clusterip.services.table import Family
@@ -47,7 +47,7 @@ class Source(Protocol):
 class FamilyParts:
     """All that serves one family."""
 
-    proxier: Proxier
+    proxier: FamilyProxier
     service_health: ServiceHealth
     served_addresses: ServedAddresses
 
@@ -79,6 +79,7 @@ class Loop:
         self._fresh = True  # something was noted since the last sync
         self._noted = ""  # revision
         self._progress = Progress()
+        self.complete = asyncio.Event()  # all rules have been written once
 
     def __repr__(self) -> str:
         return f"Loop(revision={self._progress.revision} noted={self._noted} {[f.proxier for f in self._families]})"
@@ -116,16 +117,8 @@ class Loop:
             "repairs": self._progress.repairs,
             "drift": [line for p in proxiers for line in p.drift],
             "entries": sum(len(p.entries) for p in proxiers),
-            "rules": sum(p.total.nat + p.total.filter for p in proxiers),
-            "families": {
-                p.family: {
-                    "variant": p.rules.programs.variant,
-                    "entries": len(p.entries),
-                    "rules": {"nat": p.total.nat, "filter": p.total.filter},
-                    "largeCluster": p.large,
-                }
-                for p in proxiers
-            },
+            "rules": sum(sum(p.counts.values()) for p in proxiers),
+            "families": {p.family: p.status() for p in proxiers},
         }
 
     async def _wait(self, pending: bool, until: float) -> None:
@@ -161,6 +154,8 @@ class Loop:
                     self._metrics.endpoints_total.inc()
                     self._metrics.endpoints_pending.inc()
                     self._note_trigger(family, change.after)
+                case ServiceCIDR():
+                    self._load_all()
         entries = self._table.update(names, self._source.view, self._context)
         noted = [f.proxier.family for f in self._families if f.proxier.note(entries)]
         if noted:
@@ -179,10 +174,14 @@ class Loop:
             return set()
         log.info("proxy.node.zone was=%r now=%r", self._context.zone, context.zone)
         self._context = context
+        self._load_all()
+        return {ServiceName(s.metadata.namespace, s.metadata.name) for s in self._source.view.list(Service)}
+
+    def _load_all(self) -> None:
+        """What all rules rest on has changed."""
         for family in self._families:
             family.proxier.load_next()
         self._fresh = True
-        return {ServiceName(s.metadata.namespace, s.metadata.name) for s in self._source.view.list(Service)}
 
     def _note_trigger(self, address_type: str, after: object) -> None:
         """When the change of a slice was called for; times before our start tell nothing about us."""
@@ -213,6 +212,7 @@ class Loop:
         self._metrics.services_pending.set(0)
         self._metrics.endpoints_pending.set(0)
         self._progress.synced(self._noted)
+        self.complete.set()
 
     async def _sync_family(self, family: FamilyParts) -> bool:
         """True if it succeeded. A change is mostly refused because a chain of ours is gone: then all is written."""
@@ -232,28 +232,24 @@ class Loop:
             await family.service_health.update(checks(proxier.entries.values()), await family.served_addresses())
         return True
 
-    async def _try(self, proxier: Proxier) -> Synced | None:
+    async def _try(self, proxier: FamilyProxier) -> Synced | None:
         full = proxier.full_next
         try:
             return await proxier.sync()
         except ClusterIPError as error:
             log.error("proxy.sync.failed family=%s full=%s error=%r", proxier.family, full, error.message)
             self._progress.failed(error.message)
-            self._metrics.failures.labels(proxier.family).inc()
-            if not full:
-                self._metrics.partial_failures.labels(proxier.family).inc()
+            self._metrics.sync_failed(proxier.family, full)
             return None
 
-    def _measure(self, proxier: Proxier, done: Synced) -> None:
+    def _measure(self, proxier: FamilyProxier, done: Synced) -> None:
         metrics, name = self._metrics, proxier.family
-        facts = (name, done.full, len(done.changes), done.written.nat + done.written.filter, done.seconds * 1000)
+        facts = (name, done.full, len(done.changes), sum(done.written.values()), done.seconds * 1000)
         log.info("proxy.sync.done family=%s full=%s entries=%d rules=%d ms=%.0f revision=%s", *facts, self._noted)
         metrics.duration.labels(name).observe(done.seconds)
         (metrics.full if done.full else metrics.partial).labels(name).observe(done.seconds)
         metrics.last.labels(name).set_to_current_time()
-        for table in ("nat", "filter"):
-            metrics.rules.labels(table, name).set(getattr(proxier.total, table))
-            metrics.written.labels(table, name).set(getattr(done.written, table))
+        metrics.wrote(name, proxier.counts, done.written)
         metrics.no_local.labels("internal", name).set(proxier.sums.internal_gaps)
         metrics.no_local.labels("external", name).set(proxier.sums.external_gaps)
         triggers, self._triggers[name] = self._triggers[name], []
@@ -261,7 +257,7 @@ class Loop:
             if triggered >= self._born:
                 metrics.programming.labels(name).observe(max(0.0, time.time() - triggered))
 
-    async def _end_stale_flows(self, proxier: Proxier) -> None:
+    async def _end_stale_flows(self, proxier: FamilyProxier) -> None:
         entries = [e for e in proxier.entries.values() if e.protocol == "UDP"]
         started = time.monotonic()
         try:

@@ -48,36 +48,31 @@ class NfacctCollector:
 
 
 class Metrics:
-    def __init__(self, gates: Mapping[str, bool], nfacct_counters: Iterable[str] = ()) -> None:
+    def __init__(self, gates: Mapping[str, bool], nfacct_counters: Iterable[str] = (), mode: str = "iptables") -> None:
         self.registry = CollectorRegistry()
         self.slis = CollectorRegistry()
-        self.duration = self._histogram("sync_proxy_rules_duration_seconds", "time of a sync", _SYNC)
-        self.full = self._histogram("sync_full_proxy_rules_duration_seconds", "time of a full sync", _SYNC)
-        self.partial = self._histogram("sync_partial_proxy_rules_duration_seconds", "time of a partial sync", _SYNC)
-        self.programming = self._histogram(
+        self.duration = self.histogram("sync_proxy_rules_duration_seconds", "time of a sync", _SYNC)
+        self.full = self.histogram("sync_full_proxy_rules_duration_seconds", "time of a full sync", _SYNC)
+        self.partial = self.histogram("sync_partial_proxy_rules_duration_seconds", "time of a partial sync", _SYNC)
+        self.programming = self.histogram(
             "network_programming_duration_seconds", "from a change of endpoints to the kernel", _PROGRAMMING
         )
-        self.last = self._gauge("sync_proxy_rules_last_timestamp_seconds", "when a sync last succeeded", _FAMILY)
-        self.queued = self._gauge("sync_proxy_rules_last_queued_timestamp_seconds", "when a sync was queued", _FAMILY)
-        self.endpoints_pending = self._gauge("sync_proxy_rules_endpoint_changes_pending", "not yet programmed")
-        self.services_pending = self._gauge("sync_proxy_rules_service_changes_pending", "not yet programmed")
-        self.endpoints_total = self._counter("sync_proxy_rules_endpoint_changes_total", "changes of endpoints")
-        self.services_total = self._counter("sync_proxy_rules_service_changes_total", "changes of Services")
-        self.failures = self._counter("sync_proxy_rules_iptables_restore_failures_total", "failed syncs", _FAMILY)
-        self.partial_failures = self._counter(
-            "sync_proxy_rules_iptables_partial_restore_failures_total", "failed partial syncs", _FAMILY
-        )
-        self.rules = self._gauge("sync_proxy_rules_iptables_total", "rules we own", ("table", *_FAMILY))
-        self.written = self._gauge("sync_proxy_rules_iptables_last", "rules of the last sync", ("table", *_FAMILY))
-        self.no_local = self._gauge(
+        self.last = self.gauge("sync_proxy_rules_last_timestamp_seconds", "when a sync last succeeded", _FAMILY)
+        self.queued = self.gauge("sync_proxy_rules_last_queued_timestamp_seconds", "when a sync was queued", _FAMILY)
+        self.endpoints_pending = self.gauge("sync_proxy_rules_endpoint_changes_pending", "not yet programmed")
+        self.services_pending = self.gauge("sync_proxy_rules_service_changes_pending", "not yet programmed")
+        self.endpoints_total = self.counter("sync_proxy_rules_endpoint_changes_total", "changes of endpoints")
+        self.services_total = self.counter("sync_proxy_rules_service_changes_total", "changes of Services")
+        self._programs = _IPTablesSeries(self) if mode == "iptables" else _NFTablesSeries(self)
+        self.no_local = self.gauge(
             "sync_proxy_rules_no_local_endpoints_total",
             "Service ports with a Local policy and no endpoint here",
             ("traffic_policy", *_FAMILY),
         )
         self.healthz = Counter("proxy_healthz", "answers of /healthz", ("code",), "kubeproxy", registry=self.registry)
         self.livez = Counter("proxy_livez", "answers of /livez", ("code",), "kubeproxy", registry=self.registry)
-        self.conntrack = self._histogram("conntrack_reconciler_sync_duration_seconds", "time of a clean-up", _SYNC)
-        self.conntrack_deleted = self._counter("conntrack_reconciler_deleted_entries_total", "flows ended", _FAMILY)
+        self.conntrack = self.histogram("conntrack_reconciler_sync_duration_seconds", "time of a clean-up", _SYNC)
+        self.conntrack_deleted = self.counter("conntrack_reconciler_deleted_entries_total", "flows ended", _FAMILY)
         self.well = Gauge("kubernetes_healthcheck", "1: well", ("name", "type"), registry=self.slis)
         self._about(gates)
         counters = tuple(nfacct_counters)
@@ -86,10 +81,17 @@ class Metrics:
 
     def start_family(self, family: Family) -> None:
         """Series that never counted anything are there with 0, as a rate needs them."""
-        for counter in (self.failures, self.partial_failures, self.conntrack_deleted):
+        for counter in (*self._programs.failures, self.conntrack_deleted):
             counter.labels(family)
         for policy in ("internal", "external"):
             self.no_local.labels(policy, family).set(0)
+
+    def sync_failed(self, family: Family, full: bool) -> None:
+        self._programs.failed(family, full)
+
+    def wrote(self, family: Family, total: Mapping[str, int], written: Mapping[str, int]) -> None:
+        """What is in the kernel now, and what the last sync wrote, by table."""
+        self._programs.wrote(family, total, written)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
@@ -110,11 +112,46 @@ class Metrics:
         for name, on in gates.items():
             enabled.labels(name, GATES[name].stage).set(int(on))
 
-    def _histogram(self, name: str, text: str, buckets: Iterable[float]) -> Histogram:
+    def histogram(self, name: str, text: str, buckets: Iterable[float]) -> Histogram:
         return Histogram(name, text, _FAMILY, "kubeproxy", buckets=tuple(buckets), registry=self.registry)
 
-    def _gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+    def gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
         return Gauge(name, text, labels, "kubeproxy", registry=self.registry)
 
-    def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+    def counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(name, text, labels, "kubeproxy", registry=self.registry)
+
+
+class _IPTablesSeries:
+    """Those that there are in iptables mode alone."""
+
+    def __init__(self, of: Metrics) -> None:
+        all_failures = of.counter("sync_proxy_rules_iptables_restore_failures_total", "failed syncs", _FAMILY)
+        partial_failures = of.counter(
+            "sync_proxy_rules_iptables_partial_restore_failures_total", "failed partial syncs", _FAMILY
+        )
+        self.failures = (all_failures, partial_failures)
+        self.rules = of.gauge("sync_proxy_rules_iptables_total", "rules we own", ("table", *_FAMILY))
+        self.written = of.gauge("sync_proxy_rules_iptables_last", "rules of the last sync", ("table", *_FAMILY))
+
+    def failed(self, family: Family, full: bool) -> None:
+        for counter in self.failures[: 1 if full else 2]:
+            counter.labels(family).inc()
+
+    def wrote(self, family: Family, total: Mapping[str, int], written: Mapping[str, int]) -> None:
+        for gauge, counts in ((self.rules, total), (self.written, written)):
+            for table, count in counts.items():
+                gauge.labels(table, family).set(count)
+
+
+class _NFTablesSeries:
+    """Those that there are in nftables mode alone."""
+
+    def __init__(self, of: Metrics) -> None:
+        self.failures = (of.counter("sync_proxy_rules_nftables_sync_failures_total", "failed syncs", _FAMILY),)
+
+    def failed(self, family: Family, _full: bool) -> None:
+        self.failures[0].labels(family).inc()
+
+    def wrote(self, _family: Family, _total: Mapping[str, int], _written: Mapping[str, int]) -> None:
+        """kube-proxy counts no rules in this mode."""

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Never
 
@@ -20,7 +21,7 @@ from clusterip.client.mirror import Mirror, Watched
 from clusterip.errors import ClusterIPError, Unavailable
 from clusterip.model.objects import EndpointSlice, Node, Service
 from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES
-from clusterip.proxy import build, configfile, gates, leftovers, node, prepare
+from clusterip.proxy import build, configfile, gates, leftovers, node, prepare, rules, service_cidrs
 from clusterip.proxy.config import ProxyConfig
 from clusterip.proxy.events import Events
 from clusterip.proxy.health import Health
@@ -81,24 +82,30 @@ async def _work(config: ProxyConfig, options: Options) -> None:
     async with Api(_connection(config, options), user_agent=f"kube-proxy/v1.36.0 clusterip/{__version__}") as api:
         ours = await node.find(api, name, config)
         machine = await build.look(config, ours)
-        await leftovers.remove_nftables()
-        health = Health([p.family for p in machine.programs], config.iptables.sync_period)
-        metrics = Metrics(gates.settings(config.feature_gates), machine.counters)
-        for programs in machine.programs:
-            metrics.start_family(programs.family)
+        health = Health(machine.families, rules.mode_section(config).sync_period)
+        metrics = Metrics(gates.settings(config.feature_gates), machine.counters, config.mode)
+        for family in machine.families:
+            metrics.start_family(family)
         events = Events(api, name)
-        mirror = Mirror(api, watched(name))
-        families = build.families(config, machine, health, events)
+        mirror = Mirror(api, (*watched(name), *(await service_cidrs.watched(api) if config.mode == "nftables" else ())))
+        cidrs = partial(service_cidrs.known, mirror.view)
+        families = build.families(config, machine, cidrs, health, events)
         loop = Loop(mirror, families, health, metrics, _settings(config, name, ours))
         told = Told(config.mode, lambda: configfile.to_document(config), loop.status)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(mirror.run(), name="mirror")
             tasks.create_task(loop.run(), name="loop")
+            tasks.create_task(_remove_leftovers(config.mode, loop.complete), name="leftovers")
             tasks.create_task(events.on_node("Starting"), name="event")
             for server in _servers(config, (health, metrics), told, events):
                 tasks.create_task(server)
             if options.config_file:
                 tasks.create_task(_watch_file(Path(options.config_file)), name="config file")
+
+
+async def _remove_leftovers(mode: str, complete: asyncio.Event) -> None:
+    await complete.wait()
+    await leftovers.remove_others(mode)
 
 
 def watched(name: str) -> tuple[Watched, ...]:
@@ -114,8 +121,8 @@ def _settings(config: ProxyConfig, name: str, ours: Node | None) -> Settings:
     return Settings(
         node=name,
         mode=config.mode,
-        min_sync_period=config.iptables.min_sync_period,
-        sync_period=config.iptables.sync_period,
+        min_sync_period=rules.mode_section(config).min_sync_period,
+        sync_period=rules.mode_section(config).sync_period,
         pod_ranges=node.pod_ranges(ours) if config.detect_local_mode == "NodeCIDR" else None,
     )
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import msgspec
 
 from clusterip.proxy import gates
-from clusterip.proxy.config import ProxyConfig
+from clusterip.proxy.config import IPTables, NFTables, ProxyConfig
 from clusterip.proxy.configfile import Problem, refuse
 from clusterip.proxy.durations import Duration
 from clusterip.services.table import Family
 
 MODES = ("iptables", "ipvs", "nftables")  # kube-proxy's
-AVAILABLE = ("iptables",)
+AVAILABLE = ("iptables", "nftables")
 DETECT_LOCAL = ("ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 HEALTHZ_PORT, METRICS_PORT = 10256, 10249
 PRIMARY = "primary"  # instead of CIDRs in nodePortAddresses: the node's own addresses
@@ -43,6 +43,11 @@ def check(config: ProxyConfig) -> Iterator[Problem]:
     yield from _modes(config)
     yield from _periods(config)
     yield from _numbers(config)
+
+
+def mode_section(config: ProxyConfig) -> IPTables | NFTables:
+    """The part of a completed configuration that its mode goes by."""
+    return config.nftables if config.mode == "nftables" else config.iptables
 
 
 def primary_family(config: ProxyConfig) -> Family:

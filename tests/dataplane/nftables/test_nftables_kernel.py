@@ -125,7 +125,7 @@ async def test_the_kernel_holds_what_was_computed(pool: Pool, data: st.DataObjec
         book = Book.of(compile_entry(e, second) for e in history[0].values())
         await rules.load(d.load(book, await rules.observe(), second))
         assert meaning(listed(netns, pool)) == meaning(d.table(book, second))
-        assert await clean_up(second, netns) == ()
+        assert await clean_up(pool.family, netns=netns)
         assert nft(netns, "list", "ruleset") == ""
 
 
@@ -257,11 +257,8 @@ async def test_a_full_map_is_refused_and_made_larger_by_a_load() -> None:
 
 async def test_clean_up_leaves_what_is_others() -> None:
     with namespace() as netns:
-        nft(
-            netns,
-            "-f",
-            "-",
-            stdin="add table ip clusterip\nadd chain ip clusterip a\nadd table ip other\nadd chain ip other clusterip\n",
-        )
-        assert await clean_up(Config(), netns) == await clean_up(Config(family="IPv6"), netns) == ()
+        nft(netns, "-f", "-", stdin="add table ip clusterip\nadd chain ip clusterip a\nadd table ip other\n")
+        assert await clean_up("IPv4", netns=netns)
+        assert not await clean_up("IPv4", netns=netns)
+        assert not await clean_up("IPv6", netns=netns)
         assert nft(netns, "list", "tables") == "table ip other\n"

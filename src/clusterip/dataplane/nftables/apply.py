@@ -9,11 +9,11 @@ import logging
 
 from clusterip.dataplane.nftables import chains as c
 from clusterip.dataplane.nftables.compare import Seen, SeenChain
-from clusterip.dataplane.nftables.config import TABLE, Config
-from clusterip.dataplane.nftables.delta import DeleteTable, Delta, Installed, Transaction, rebuild
+from clusterip.dataplane.nftables.config import TABLE
+from clusterip.dataplane.nftables.delta import Delta, Installed, Transaction, rebuild
 from clusterip.dataplane.nftables.encode import messages
 from clusterip.dataplane.nftables.expressions import name
-from clusterip.errors import ClusterIPError, Unavailable
+from clusterip.errors import Unavailable
 from clusterip.kernel import nftables as k
 from clusterip.kernel.netlink import NetlinkRefused, attribute, attributes
 from clusterip.kernel.nftables import Command, GenerationPassed, Tables, TransactionRefused
@@ -166,19 +166,24 @@ def _size(found: dict[int, bytes]) -> int:
     return int.from_bytes(description.get(k.DESCRIPTION_SIZE, b""), "big")
 
 
-async def clean_up(config: Config, netns: str = "") -> tuple[ClusterIPError, ...]:
-    """Take our table of one family away; what could not be done. Where there is no nf_tables there is nothing."""
-    try:
-        rules = Rules(config.family, netns=netns)
-    except Unavailable:
-        return ()
-    try:
-        if (await rules.observe()).there:
-            await rules.apply(Delta(((DeleteTable(),),)))
-    except NetlinkRefused as error:
-        return () if error.errno in (errno.ENOENT, errno.EOPNOTSUPP) else (error,)
-    except ClusterIPError as error:
-        return (error,)
-    finally:
-        rules.close()
-    return ()
+async def clean_up(family: Family, table: str = TABLE, netns: str = "") -> bool:
+    """Take a table away, whatever is in it; True if it was there. Where there is no nf_tables there is nothing.
+
+    Raises ClusterIPError.
+    """
+    return await asyncio.to_thread(_clean_up, family, table, netns)
+
+
+def _clean_up(family: Family, table: str, netns: str) -> bool:
+    with Tables(family, netns) as tables:
+        try:
+            listed = tables.dump(Command.GET_TABLE, b"", "nf_tables: list tables") or ()
+            if not any(_text(found[k.TABLE_NAME]) == table for found in listed):
+                return False
+            what = f"delete table {table} ({family})"
+            tables.commit([k.Message(Command.DELETE_TABLE, name(k.TABLE_NAME, table), 0, what)])
+        except NetlinkRefused as error:
+            if error.errno in (errno.ENOENT, errno.EINVAL, errno.EOPNOTSUPP):  # gone meanwhile; no such kernel
+                return False
+            raise
+        return True

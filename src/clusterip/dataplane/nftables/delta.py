@@ -99,6 +99,7 @@ Transaction: TypeAlias = tuple[Step, ...]
 class Delta:
     transactions: tuple[Transaction, ...] = ()  # none is empty
     elements: int = 0  # added or removed
+    sizes: Mapping[str, int] = field(default_factory=dict)  # of the fixed sets, after a load
 
     def __bool__(self) -> bool:
         return bool(self.transactions)
@@ -215,13 +216,13 @@ def load(book: Book, installed: Installed, config: Config) -> Delta:
         *_add(elements),
         *(DeleteChain(name) for name in sorted(installed.chains - names)),
     )
-    return Delta((steps,), len(elements))
+    return Delta((steps,), len(elements), {s.name: s.size for s in fixed})
 
 
 def rebuild(load: Delta) -> Delta:
     """The same where what is there is of another make: without it. A packet may find nothing for a moment."""
     steps = (s for s in load.transactions[0] if isinstance(s, AddTable | AddSet | AddChain | AddRules | AddElements))
-    return Delta(((AddTable(), DeleteTable(), *steps),), load.elements)
+    return Delta(((AddTable(), DeleteTable(), *steps),), load.elements, load.sizes)
 
 
 def overflows(shift: Shift, book: Book, sizes: Mapping[str, int]) -> bool:

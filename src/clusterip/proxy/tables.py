@@ -1,0 +1,124 @@
+"""nftables mode: one family's table, kept equal to the service table. Owned by the loop."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from clusterip.dataplane.nftables import Book, Config, Delta, compile_entry, delta
+from clusterip.dataplane.nftables.apply import Rules
+from clusterip.dataplane.nftables.compare import compare
+from clusterip.model.status import Object
+from clusterip.proxy.pending import Changes, Counted, Pending, ServedAddresses, Sums, Synced, after
+from clusterip.services.table import Entry, EntryKey, Family
+from clusterip.services.tracker import Change
+
+
+class TableProxier:
+    def __init__(
+        self,
+        config: Config,
+        rules: Rules,
+        served_addresses: ServedAddresses,
+        service_cidrs: Callable[[], tuple[str, ...]],
+        sync_period: float,
+    ) -> None:
+        """`service_cidrs` is asked at each load. `sync_period`, seconds: others' damage is seen within it."""
+        self.rules = rules
+        self.drift: tuple[str, ...] = ()
+        self.checked = 0.0
+        self._config = config
+        self._served_addresses = served_addresses
+        self._service_cidrs = service_cidrs
+        self._book = Book()  # what is in the kernel
+        self._sizes: Mapping[str, int] = {}  # of the sets in the kernel
+        self._pending = Pending(config.family)
+        self._epoch = -1  # of the generation, when the table was last known to be ours
+        self._sync_period = sync_period
+        self._rest = 0.0  # monotonic time until which the table is not read again, however much others write
+
+    def __repr__(self) -> str:
+        return f"TableProxier({self.family} entries={len(self.entries)} pending={len(self._pending)} {self.rules})"
+
+    @property
+    def family(self) -> Family:
+        return self._config.family
+
+    @property
+    def entries(self) -> Mapping[EntryKey, Entry]:
+        return self._pending.entries
+
+    @property
+    def sums(self) -> Sums:
+        return self._pending.sums
+
+    @property
+    def counts(self) -> Counted:
+        return {"elements": self._book.sizes.total()}
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._pending)
+
+    @property
+    def full_next(self) -> bool:
+        return self._pending.must_load
+
+    def status(self) -> Object:
+        return {"variant": "nftables", "entries": len(self.entries), "rules": dict(self.counts)}
+
+    def note(self, changes: Changes) -> bool:
+        return self._pending.note(changes)
+
+    def load_next(self) -> None:
+        self._pending.must_load = True
+
+    async def sync(self) -> Synced:
+        return await self._pending.sync(self._load, self._change)
+
+    async def check(self, deep: bool = False) -> tuple[str, ...]:
+        """Asks for the generation alone while nobody writes. Where others write all the time, reading after them takes
+        a tenth of our time at most. `deep` reads in any case."""
+        started = time.monotonic()
+        if self._epoch < 0 or (not deep and (started < self._rest or await self.rules.look() == self._epoch)):
+            return ()
+        epoch = await self.rules.look()
+        seen = await self.rules.read()
+        self.drift = await asyncio.to_thread(compare, seen, self._book, self._config)
+        self._epoch, self.checked = epoch, time.monotonic()
+        self._rest = self.checked + min(self._sync_period, 10 * (self.checked - started))
+        if self.drift:
+            self.load_next()
+        return self.drift
+
+    async def sweep(self) -> None:
+        """Nothing is left standing."""
+
+    async def _load(self, entries: dict[EntryKey, Entry]) -> Counted:
+        served, cidrs = await self._served_addresses(), self._service_cidrs()
+        config = replace(self._config, node_port_addresses=served, service_cidrs=cidrs)
+        epoch = await self.rules.look()
+        installed = await self.rules.observe()
+
+        def build() -> tuple[Book, Delta]:
+            book = Book.of(compile_entry(entry, config) for entry in entries.values())
+            return book, delta.load(book, installed, config)
+
+        book, everything = await asyncio.to_thread(build)
+        await self.rules.load(everything)
+        self._config, self._book, self._sizes = config, book, everything.sizes
+        self._epoch, self.checked = epoch, time.monotonic()
+        return {"elements": everything.elements}
+
+    async def _change(self, taken: Changes) -> Counted:
+        changes = [
+            Change(self._book.pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
+            for key, c in taken.items()
+        ]
+        shift = self._book.shift(changes)
+        if delta.overflows(shift, self._book, self._sizes):
+            return await self._load(after(self.entries, taken))
+        change = delta.delta(shift)
+        await self.rules.apply(change)
+        self._book.write(changes, shift)
+        return {"elements": change.elements}
