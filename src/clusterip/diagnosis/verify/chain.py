@@ -10,7 +10,7 @@ from clusterip.diagnosis.verify.flow import Flow, lost
 from clusterip.diagnosis.verify.literals import Literals
 from clusterip.diagnosis.verify.sources import Clients, both
 from clusterip.diagnosis.walk.branch import End
-from clusterip.diagnosis.walk.chain import DEEPEST, Act, Into, Next
+from clusterip.diagnosis.walk.chain import Act, Next
 from clusterip.errors import ClusterIPError
 from clusterip.rulesets.iptables import values as v
 
@@ -53,16 +53,16 @@ class Sets(Protocol):
         """All that the rule may do with it."""
 
 
-def through(rules: Sets, chain: str, cell: Cell, flow: Flow, depth: int = 0) -> list[Ended]:
+def through(rules: Sets, chain: str, cell: Cell, flow: Flow, above: tuple[str, ...] = ()) -> list[Ended]:
     """Every way out of `chain`. What does not hang on how a flow came here is found once for all clients."""
     plain = flow.weight.whole and not (flow.doubts or flow.noted or flow.remembered or flow.ct_mark) and flow.tracked
     if not plain:
-        return _walked(rules, chain, cell, flow, depth)
+        return _walked(rules, chain, cell, flow, above)
     key = (id(rules), chain, flow.mark)
     summary = cell.summaries.get(key)
     if summary is None:
         everybody = replace(flow, sources=cell.clients.all)
-        summary = cell.summaries[key] = _walked(rules, chain, cell, everybody, depth)
+        summary = cell.summaries[key] = _walked(rules, chain, cell, everybody, above)
     if flow.sources == cell.clients.all:
         return summary
     found: list[Ended] = []
@@ -73,11 +73,12 @@ def through(rules: Sets, chain: str, cell: Cell, flow: Flow, depth: int = 0) -> 
     return found
 
 
-def _walked(rules: Sets, chain: str, cell: Cell, flow: Flow, depth: int) -> list[Ended]:
+def _walked(rules: Sets, chain: str, cell: Cell, flow: Flow, above: tuple[str, ...]) -> list[Ended]:
     cell.asked.add((id(rules), chain))
-    applicable = rules.applicable(chain, cell.packet) if depth <= DEEPEST else None
+    circle = chain in above
+    applicable = None if circle else rules.applicable(chain, cell.packet)
     if applicable is None:
-        why = "is not in the input" if depth <= DEEPEST else "is reached in a circle of jumps"
+        why = "is reached in a circle of jumps" if circle else "is not in the input"
         return [(End.LOST, lost(flow, f"{rules.table}/{chain}", f"chain {chain} of table {rules.table} {why}"))]
     pending, ended = [flow], list[Ended]()
     for rule in applicable:
@@ -89,7 +90,11 @@ def _walked(rules: Sets, chain: str, cell: Cell, flow: Flow, depth: int) -> list
                 elif isinstance(act, End):
                     ended.append((act, after))
                 else:
-                    _follow(rules, act, cell, after, depth, following, ended)
+                    for end, inner in through(rules, act.chain, cell, after, (*above, chain)):
+                        if end is End.FELL_THROUGH and not act.goto:
+                            following.append(inner)
+                        else:
+                            ended.append((end, inner))
         pending = following
         if len(pending) + len(ended) > MOST_FLOWS:
             raise TooMany(
@@ -99,13 +104,3 @@ def _walked(rules: Sets, chain: str, cell: Cell, flow: Flow, depth: int) -> list
             return ended
     ended += [(End.FELL_THROUGH, f) for f in pending]
     return ended
-
-
-def _follow(
-    rules: Sets, into: Into, cell: Cell, flow: Flow, depth: int, following: list[Flow], ended: list[Ended]
-) -> None:
-    for end, inner in through(rules, into.chain, cell, flow, depth + 1):
-        if end is not End.FELL_THROUGH or into.goto:
-            ended.append((end, inner))
-        else:
-            following.append(inner)

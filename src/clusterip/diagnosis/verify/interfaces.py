@@ -8,6 +8,7 @@ from clusterip.diagnosis.verify.sources import split
 from clusterip.diagnosis.walk.branch import Condition
 
 _KEY = "comes in by "
+ELSEWHERE = "other0"  # an interface that no rule names
 
 
 def came_in(pattern: str, cell: Cell, flow: Flow) -> tuple[Flow | None, Flow | None]:
@@ -51,7 +52,7 @@ def interface_of(doubts: Doubts) -> str | None:
     if not asked:
         return None
     names = [pattern.replace("+", "0") for pattern, holds in asked if holds]
-    return max(names, key=len, default="other0")
+    return max(names, key=len, default=ELSEWHERE)
 
 
 def possible(doubts: Doubts) -> bool:

@@ -39,7 +39,7 @@ class IptablesSets:
         return self._of.rules.name
 
     def collect(self, literals: Literals) -> None:
-        literals.add_iptables(id(self), self._chains, self._of.matching.ipsets)
+        literals.add_iptables(id(self), self._chains)
 
     def applicable(self, chain: str, packet: Packet) -> Iterable[int] | None:
         rules = self._rules.get(chain)

@@ -33,8 +33,9 @@ class Place(NamedTuple):
 class Literals:
     """Of one family. `add_*` are called before anything is asked."""
 
-    def __init__(self, *, ipv6: bool) -> None:
+    def __init__(self, ipsets: Mapping[str, IPSet], *, ipv6: bool) -> None:
         self.ipv6 = ipv6
+        self._ipsets = ipsets
         self.loose: set[str] = set()  # addresses that a rule names without a port
         self.named: dict[str, set[tuple[str, Ports]]] = {}  # address -> protocols ("": any) and ports named with it
         self._edges: set[int] = {0}
@@ -55,13 +56,13 @@ class Literals:
         for address in addresses:
             self._groups[address].add(name)
 
-    def add_iptables(self, at: int, chains: Mapping[str, v.Chain], ipsets: Mapping[str, IPSet]) -> None:
+    def add_iptables(self, at: int, chains: Mapping[str, v.Chain]) -> None:
         """`at` names the table among others."""
         for name in chains:
             for rule in chains[name].rules:
-                self._rule(at, name, rule, ipsets)
+                self._rule(at, name, rule)
 
-    def _rule(self, at: int, chain: str, rule: v.Rule, ipsets: Mapping[str, IPSet]) -> None:
+    def _rule(self, at: int, chain: str, rule: v.Rule) -> None:
         address, ports, protocol = "", list[Ports](), ""
         for match in rule.matches:
             if type(match) not in _OF_DESTINATIONS:
@@ -78,8 +79,8 @@ class Literals:
                     ports, protocol = [(first, last)], name
                 case v.MultiPort("dports" | "ports", ranges):
                     ports = [(r.first, r.last) for r in ranges]
-                case v.InSet(name, _) if name in ipsets:
-                    self._ipset(at, chain, ipsets[name], ipsets)
+                case v.InSet(name, _) if name in self._ipsets:
+                    self._ipset(at, chain, self._ipsets[name])
                 case v.OtherMatch("iprange", words) if "--dst-range" in words:
                     self._span(words[-1])
         if address or ports:
@@ -101,12 +102,12 @@ class Literals:
         except ValueError:
             return
 
-    def _ipset(self, at: int, chain: str, found: IPSet, ipsets: Mapping[str, IPSet]) -> None:
+    def _ipset(self, at: int, chain: str, found: IPSet, above: tuple[str, ...] = ()) -> None:
         for member in found.members:
             address, *rest = member.parts
             if found.type.startswith("list:"):
-                if address in ipsets and address != found.name:
-                    self._ipset(at, chain, ipsets[address], {k: s for k, s in ipsets.items() if k != found.name})
+                if address in self._ipsets and address not in above:
+                    self._ipset(at, chain, self._ipsets[address], (*above, found.name))
             elif "/" in address:
                 self.add_network(address)
             elif "-" in address:

@@ -11,6 +11,7 @@ from clusterip.diagnosis.packet import Packet, socket
 from clusterip.diagnosis.verify.chain import TooMany
 from clusterip.diagnosis.verify.compare import Mismatch, kernel_fates, mismatches, told
 from clusterip.diagnosis.verify.expected import Claim, Expectation, claims, expectations
+from clusterip.diagnosis.verify.interfaces import ELSEWHERE
 from clusterip.diagnosis.verify.literals import EVERY_PROTOCOL, Place
 from clusterip.diagnosis.verify.report import Difference, Unproven
 from clusterip.diagnosis.verify.sources import Sources, address_of, kind_of, split
@@ -25,7 +26,7 @@ from clusterip.services.route import Policy, Source
 from clusterip.services.table import Entry
 
 _CLIENTS = {Source.POD: "pods", Source.NODE: "the node", Source.OUTSIDE: "outside"}
-_NOWHERE = ("127.0.0.0/8", "0.0.0.0/8", "224.0.0.0/3", "::/127", "ff00::/8")  # nobody is answered there
+NOWHERE = ("127.0.0.0/8", "0.0.0.0/8", "224.0.0.0/3", "::/127", "ff00::/8")  # nobody is answered there
 _OUR_CHAINS, _OUR_TABLES = "KUBE-", ("kube-proxy", "clusterip")
 
 
@@ -53,7 +54,7 @@ class Search:
             if place not in self.claims:
                 self._guarded(place, partial(self._unclaimed, place))
         for address in self._ways.literals.classes():
-            if not any(within(address, network) for network in _NOWHERE):
+            if not any(within(address, network) for network in NOWHERE):
                 for protocol in EVERY_PROTOCOL:
                     self._guarded(Place(address, protocol, 0), partial(self._ports_of, address, protocol))
 
@@ -132,7 +133,8 @@ class Search:
         if delivered:
             leaf = max(delivered, key=lambda one: sum(last - first for first, last in one.sources))
             client = _middle(leaf.sources)
-            interface = next((w.interface for ws in worlds([leaf]) for w in ws if w.leaves), None)
+            asked_for = next((w.interface for ws in worlds([leaf]) for w in ws if w.leaves), None)
+            interface = self._came_in(client, asked_for)
             proof = shown(client, place, interface, self._hooks, ipv6=self._ipv6)
             if not any(_is_ours(f.chain, f.table) for f in proof.by):
                 self.others.append(f"{_text(place)}: {', '.join(sorted({f'{f.table} {f.chain}' for f in proof.by}))}")
@@ -147,14 +149,15 @@ class Search:
     # --- reporting ---
 
     def _report(self, place: Place, claim: Claim, found: Mismatch, world: World) -> None:
-        proof = shown(found.client, place, world.interface, self._hooks, ipv6=self._ipv6)
+        interface = self._came_in(found.client, world.interface)
+        proof = shown(found.client, place, interface, self._hooks, ipv6=self._ipv6)
         own = [(leaf.sources, leaf) for leaf in world.leaves if leaf.remembered is None]
         modelled = kernel_fates(own, found.client)
         if proof.fates != modelled and not world.unknown:
             what = f"two ways of reading the rules differ for {_text(place)}: {told(modelled)} or {told(proof.fates)}"
             self.unproven.append(Unproven(what, self._object(place)))
             return
-        self._add(place, claim, found, world.interface, proof)
+        self._add(place, claim, found, interface, proof)
 
     def _add(self, place: Place, claim: Claim | None, found: Mismatch, interface: str | None, proof: Shown) -> None:
         address = address_of(found.client, ipv6=self._ipv6)
@@ -178,6 +181,13 @@ class Search:
             witness(found.client, place, interface, ipv6=self._ipv6),
             found.share,
         )
+
+    def _came_in(self, client: int, asked: str | None) -> str | None:
+        """None: by whichever, no rule asks."""
+        pods = self._ways.clients.pod_interface
+        if asked is not None or not pods or kind_of(client) is Source.NODE:
+            return asked
+        return pods.replace("+", "0") if kind_of(client) is Source.POD else ELSEWHERE
 
     def _object(self, place: Place) -> str:
         claiming = self.claims.get(place)

@@ -4,13 +4,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from clusterip.diagnosis.facts import Facts
+from clusterip.diagnosis.verify.literals import Literals
 from clusterip.diagnosis.verify.premises import Premises, settled
 from clusterip.diagnosis.verify.report import Unproven, Verification
-from clusterip.diagnosis.verify.search import Search
+from clusterip.diagnosis.verify.search import NOWHERE, Search
 from clusterip.diagnosis.verify.sources import clients
 from clusterip.diagnosis.verify.ways import NotModelled, Ways
 from clusterip.diagnosis.walk.hooks import Hooks
 from clusterip.diagnosis.walk.programs import Kept, programs
+from clusterip.diagnosis.walk.surroundings import Surroundings
 from clusterip.model.objects import EndpointSlice
 from clusterip.services.resolve import SERVICE_NAME_LABEL, resolve
 from clusterip.services.table import Entry, Family
@@ -51,7 +53,7 @@ def verify_table(facts: Facts, table: Sequence[Entry], premises: Premises, *, ip
     around = settled(facts, premises)
     has = programs(facts, around, Kept(), ipv6=ipv6)
     try:
-        ways = Ways(has, around, clients(premises, ipv6=ipv6))
+        ways = Ways(has, around, clients(premises, ipv6=ipv6), _literals(facts, around, ipv6=ipv6))
     except NotModelled as error:
         return Verification(verdict="unproven", unproven=(Unproven(error.message, family),))
     search = Search(ways, Hooks(has.chains, around), table, premises.policy(ipv6=ipv6))
@@ -65,6 +67,15 @@ def verify_table(facts: Facts, table: Sequence[Entry], premises: Premises, *, ip
         unproven=unproven,
         others=tuple(dict.fromkeys(search.others)),
     )
+
+
+def _literals(facts: Facts, around: Surroundings, *, ipv6: bool) -> Literals:
+    """Of what surrounds the rules: the node's own addresses, and where routes lead."""
+    literals = Literals(facts.ipsets or {}, ipv6=ipv6)
+    for network in (*NOWHERE, *around.pod_ranges, *(route.network for route in around.routes)):
+        literals.add_network(network)
+    literals.add_group(around.local, "local")
+    return literals
 
 
 def _has_rules(facts: Facts, *, ipv6: bool) -> bool:

@@ -62,11 +62,11 @@ class NotModelled(ClusterIPError):
 class Ways:
     """Of one node and family."""
 
-    def __init__(self, programs: Programs, surroundings: Surroundings, clients: Clients) -> None:
-        """Raises NotModelled."""
+    def __init__(self, programs: Programs, surroundings: Surroundings, clients: Clients, literals: Literals) -> None:
+        """`literals` are filled with those of the rules. Raises NotModelled."""
         self.clients = clients
         self.surroundings = surroundings
-        self.literals = _literals(surroundings, ipv6=clients.ipv6)
+        self.literals = literals
         self._sets = {name: _sets(rules) for name, rules in programs.tables.items()}
         for sets in self._sets.values():
             sets.collect(self.literals)
@@ -188,17 +188,6 @@ class Ways:
         here = self.is_here(packet.destination)
         way_out = "lo" if here else self.surroundings.interface(packet.destination)
         return replace(packet, out_interface=way_out)
-
-
-def _literals(surroundings: Surroundings, *, ipv6: bool) -> Literals:
-    """Of what surrounds the rules: the node's own addresses, and where routes lead."""
-    literals = Literals(ipv6=ipv6)
-    for network in ("127.0.0.0/8", "224.0.0.0/3", "0.0.0.0/8", "::1/128", "ff00::/8", *surroundings.pod_ranges):
-        literals.add_network(network)
-    for route in surroundings.routes:
-        literals.add_network(route.network)
-    literals.add_group(surroundings.local, "local")
-    return literals
 
 
 def _sets(rules: object) -> Sets:
