@@ -101,7 +101,7 @@ def command(
     if write_config_to:
         _write(write_config_to, config)
     elif cleanup:
-        _clean_up()
+        _clean_up(config)
     else:
         from clusterip.proxy import process
 
@@ -147,10 +147,10 @@ def _write(target: str, config: ProxyConfig) -> None:
         raise BadInput(f"{target}: cannot be written: {error.strerror}") from error
 
 
-def _clean_up() -> None:
+def _clean_up(config: ProxyConfig) -> None:
     from clusterip.proxy import leftovers
 
-    errors = asyncio.run(leftovers.remove_all())
+    errors = asyncio.run(leftovers.remove_all(config))
     for error in errors:
         click.echo(f"error: {error.message}", err=True)
     if errors:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from clusterip.dataplane.ebpf.attach import Sockets
 from clusterip.dataplane.iptables import Config, Detector, FromCIDR, FromInterface
 from clusterip.dataplane.iptables.apply import Rules, WriteWatch, usable
 from clusterip.dataplane.nftables import apply as nftables
@@ -19,7 +20,7 @@ from clusterip.kernel import nfacct, sysctl
 from clusterip.kernel.iptables import WAITS, Programs
 from clusterip.kernel.nftables import Tables
 from clusterip.model.objects import Node
-from clusterip.proxy import node, prepare, rules
+from clusterip.proxy import node, prepare, rules, sockets
 from clusterip.proxy.config import ProxyConfig
 from clusterip.proxy.events import Events
 from clusterip.proxy.health import Health
@@ -43,23 +44,24 @@ class Machine:
     programs: tuple[Programs, ...]  # of iptables mode: one a family, the first family's first
     counters: tuple[str, ...]  # of nfacct, in iptables mode; (): the kernel has none
     liberal: bool  # nf_conntrack_tcp_be_liberal
-    tables: tuple[Family, ...] = ()  # families that nftables mode serves, the first one first
+    tables: tuple[Family, ...] = ()  # families that nftables serves, the first one first
+    sockets: Sockets | None = None  # of eBPF mode
 
     @property
     def families(self) -> tuple[Family, ...]:
         return self.tables or tuple(p.family for p in self.programs)
 
 
-async def look(config: ProxyConfig, ours: Node | None) -> Machine:
+async def look(config: ProxyConfig, ours: Node | None, opened: Sockets | None = None) -> Machine:
     """Raises Unavailable if the mode cannot be used in the first family."""
     primary = rules.primary_family(config)
     ordered = sorted(node.FAMILIES, key=lambda f: f != primary)
     liberal = await asyncio.to_thread(prepare.conntrack_is_liberal)
-    if config.mode == "nftables":
+    if rules.writes_tables(config):
         found = tuple(f for f in ordered if f == primary or sysctl.has_ipv6())
         await asyncio.to_thread(_probe_nf_tables, primary)
         check_families(config, ours, found)
-        return Machine(ours, (), (), liberal, found)
+        return Machine(ours, (), (), liberal, found, opened)
     programs = await _programs(config, ordered)
     check_families(config, ours, [p.family for p in programs])
     return Machine(ours, programs, await asyncio.to_thread(_counters), liberal)
@@ -117,7 +119,7 @@ def families(
 ) -> tuple[FamilyParts, ...]:
     """Raises BadInput or Unavailable if the local-traffic detector cannot work in any family."""
     proxiers: Iterable[tuple[FamilyProxier, ServedAddresses]]
-    proxiers = _tables(config, machine, cidrs) if config.mode == "nftables" else _iptables(config, machine)
+    proxiers = _tables(config, machine, cidrs) if rules.writes_tables(config) else _iptables(config, machine)
     return tuple(FamilyParts(p, _service_health(p.family, health, events), served) for p, served in proxiers)
 
 
@@ -138,16 +140,14 @@ def _tables(
     generation = Generation()
     for family in machine.families:
         served = served_addresses(config, family, node.node_ips(config, machine.node)[family])
-        yield (
-            TableProxier(
-                table_config(config, machine, family),
-                nftables.Rules(family, generation),
-                served,
-                functools.partial(cidrs, family),
-                config.nftables.sync_period,
-            ),
+        table = TableProxier(
+            table_config(config, machine, family),
+            nftables.Rules(family, generation),
             served,
+            functools.partial(cidrs, family),
+            config.nftables.sync_period,
         )
+        yield (sockets.above(table, machine.sockets, config, served) if machine.sockets else table), served
 
 
 def table_config(config: ProxyConfig, machine: Machine, family: Family) -> nftables_config.Config:
@@ -211,8 +211,8 @@ def served_addresses(config: ProxyConfig, family: Family, node_ip: str) -> Serve
         found = await kernel.local_addresses(family)
         return tuple(a for a in found if any(ipaddress.ip_address(a) in n for n in ours))
 
-    # nftables mode is for the node's own addresses where nothing else is said.
-    if wanted == (rules.PRIMARY,) or (not wanted and config.mode == "nftables"):
+    # nftables mode is for the node's own addresses where nothing else is said, and so is eBPF mode above it.
+    if wanted == (rules.PRIMARY,) or (not wanted and rules.writes_tables(config)):
         return own
     if not ours or any(n.prefixlen == 0 for n in ours):
         return all_addresses

@@ -8,23 +8,31 @@ from clusterip.dataplane.iptables import apply as iptables
 from clusterip.dataplane.nftables import TABLE
 from clusterip.dataplane.nftables import apply as nftables
 from clusterip.errors import ClusterIPError
+from clusterip.proxy import sockets
+from clusterip.proxy.config import ProxyConfig
 from clusterip.proxy.node import FAMILIES
+from clusterip.proxy.rules import writes_tables
 
 log = logging.getLogger(__name__)
 
 KUBE_PROXY = "kube-proxy"  # the table of kube-proxy's nftables mode
 
 
-async def remove_others(mode: str, netns: str = "") -> None:
+async def remove_others(config: ProxyConfig, netns: str = "") -> None:
     """What the other modes have left; what cannot be removed is logged. To be called when our own rules are complete,
     so that there is no moment without any."""
-    async for error in _remove(netns, iptables_mode=mode != "iptables", nftables_mode=mode != "nftables"):
+    mode = config.mode
+    if mode != "ebpf":
+        for error in await sockets.remove(config.ebpf.directory):
+            log.warning("proxy.leftovers.stay mode=%s reason=%r", mode, error.message)
+    async for error in _remove(netns, iptables_mode=mode != "iptables", nftables_mode=not writes_tables(config)):
         log.warning("proxy.leftovers.stay mode=%s reason=%r", mode, error.message)
 
 
-async def remove_all(netns: str = "") -> tuple[ClusterIPError, ...]:
+async def remove_all(config: ProxyConfig, netns: str = "") -> tuple[ClusterIPError, ...]:
     """Everything a Service proxy writes, of every family and variant; what could not be done."""
-    return tuple([error async for error in _remove(netns, iptables_mode=True, nftables_mode=True)])
+    above = await sockets.remove(config.ebpf.directory)
+    return (*above, *[error async for error in _remove(netns, iptables_mode=True, nftables_mode=True)])
 
 
 async def _remove(netns: str, *, iptables_mode: bool, nftables_mode: bool) -> AsyncIterator[ClusterIPError]:

@@ -21,7 +21,7 @@ from clusterip.client.mirror import Mirror, Watched
 from clusterip.errors import ClusterIPError, Unavailable
 from clusterip.model.objects import EndpointSlice, Node, Service
 from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES
-from clusterip.proxy import build, configfile, gates, leftovers, node, prepare, rules, service_cidrs
+from clusterip.proxy import build, configfile, gates, leftovers, node, prepare, rules, service_cidrs, sockets
 from clusterip.proxy.config import ProxyConfig
 from clusterip.proxy.events import Events
 from clusterip.proxy.health import Health
@@ -81,13 +81,16 @@ async def _work(config: ProxyConfig, options: Options) -> None:
     name = config.hostname_override.strip().lower() or socket.gethostname().lower()
     async with Api(_connection(config, options), user_agent=f"kube-proxy/v1.36.0 clusterip/{__version__}") as api:
         ours = await node.find(api, name, config)
-        machine = await build.look(config, ours)
+        config, opened = await sockets.settle(config)
+        machine = await build.look(config, ours, opened)
         health = Health(machine.families, rules.mode_section(config).sync_period)
         metrics = Metrics(gates.settings(config.feature_gates), machine.counters, config.mode)
         for family in machine.families:
             metrics.start_family(family)
         events = Events(api, name)
-        mirror = Mirror(api, (*watched(name), *(await service_cidrs.watched(api) if config.mode == "nftables" else ())))
+        mirror = Mirror(
+            api, (*watched(name), *(await service_cidrs.watched(api) if rules.writes_tables(config) else ()))
+        )
         cidrs = partial(service_cidrs.known, mirror.view)
         families = build.families(config, machine, cidrs, health, events)
         loop = Loop(mirror, families, health, metrics, _settings(config, name, ours))
@@ -95,7 +98,7 @@ async def _work(config: ProxyConfig, options: Options) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(mirror.run(), name="mirror")
             tasks.create_task(loop.run(), name="loop")
-            tasks.create_task(_remove_leftovers(config.mode, loop.complete), name="leftovers")
+            tasks.create_task(_remove_leftovers(config, loop.complete), name="leftovers")
             tasks.create_task(events.on_node("Starting"), name="event")
             for server in _servers(config, (health, metrics), told, events):
                 tasks.create_task(server)
@@ -103,9 +106,9 @@ async def _work(config: ProxyConfig, options: Options) -> None:
                 tasks.create_task(_watch_file(Path(options.config_file)), name="config file")
 
 
-async def _remove_leftovers(mode: str, complete: asyncio.Event) -> None:
+async def _remove_leftovers(config: ProxyConfig, complete: asyncio.Event) -> None:
     await complete.wait()
-    await leftovers.remove_others(mode)
+    await leftovers.remove_others(config)
 
 
 def watched(name: str) -> tuple[Watched, ...]:

@@ -16,7 +16,7 @@ from clusterip.proxy.durations import Duration
 from clusterip.services.table import Family
 
 MODES = ("iptables", "ipvs", "nftables")  # kube-proxy's
-AVAILABLE = ("iptables", "nftables")
+AVAILABLE = ("iptables", "nftables", "ebpf")
 DETECT_LOCAL = ("ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 HEALTHZ_PORT, METRICS_PORT = 10256, 10249
 PRIMARY = "primary"  # instead of CIDRs in nodePortAddresses: the node's own addresses
@@ -47,7 +47,12 @@ def check(config: ProxyConfig) -> Iterator[Problem]:
 
 def mode_section(config: ProxyConfig) -> IPTables | NFTables:
     """The part of a completed configuration that its mode goes by."""
-    return config.nftables if config.mode == "nftables" else config.iptables
+    return config.nftables if writes_tables(config) else config.iptables
+
+
+def writes_tables(config: ProxyConfig) -> bool:
+    """The nftables dataplane serves packets: alone, or beneath the sockets of eBPF mode."""
+    return config.mode in ("nftables", "ebpf")
 
 
 def primary_family(config: ProxyConfig) -> Family:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from clusterip.dataplane.ebpf import attach
 from clusterip.dataplane.ebpf.attach import Place, Sockets
 from clusterip.dataplane.ebpf.check import check
@@ -30,6 +32,7 @@ class SocketProxier:
 
     def __init__(self, beneath: FamilyProxier, layer: SocketLayer, served_addresses: ServedAddresses) -> None:
         self.drift: tuple[str, ...] = ()
+        self.checked = 0.0  # as the layer beneath says
         self._beneath = beneath
         self._layer = layer
         self._served_addresses = served_addresses
@@ -38,10 +41,6 @@ class SocketProxier:
 
     def __repr__(self) -> str:
         return f"SocketProxier({self._layer} above {self._beneath})"
-
-    @property
-    def checked(self) -> float:
-        return self._beneath.checked
 
     @property
     def family(self) -> Family:
@@ -79,6 +78,7 @@ class SocketProxier:
 
     async def sync(self) -> Synced:
         done = await self._beneath.sync()
+        self.checked = self._beneath.checked
         for key, change in done.changes.items():
             before = self._owed[key].before if key in self._owed else change.before
             self._owed[key] = Change(before, change.after)
@@ -102,6 +102,7 @@ class SocketProxier:
 
     async def check(self, deep: bool = False) -> tuple[str, ...]:
         beneath = await self._beneath.check(deep)
+        self.checked = self._beneath.checked
         above = () if self._must_load else await self._layer.check(deep=deep)
         self._must_load = self._must_load or bool(above)
         self.drift = (*beneath, *above)
@@ -113,6 +114,18 @@ class SocketProxier:
     async def _node_addresses(self) -> tuple[str, ...]:
         served = await self._served_addresses()
         return tuple(await kernel.local_addresses(self.family)) if served is None else served
+
+
+async def settle(config: ProxyConfig) -> tuple[ProxyConfig, Sockets | None]:
+    """In eBPF mode the maps of this node; where the machine cannot do it, the same configuration in nftables mode: what
+    is missing is logged, and every Service is served all the same."""
+    if config.mode != "ebpf":
+        return config, None
+    try:
+        return config, await open_sockets(config)
+    except ClusterIPError as error:
+        log.error("proxy.mode.fallback wanted=ebpf used=nftables reason=%r", error.message)
+        return msgspec.structs.replace(config, mode="nftables"), None
 
 
 async def open_sockets(config: ProxyConfig) -> Sockets:
@@ -132,8 +145,8 @@ def place(config: ProxyConfig) -> Place:
     return Place(group, Path(config.ebpf.directory))
 
 
-def proxier(
-    config: ProxyConfig, sockets: Sockets, beneath: FamilyProxier, served_addresses: ServedAddresses
+def above(
+    beneath: FamilyProxier, sockets: Sockets, config: ProxyConfig, served_addresses: ServedAddresses
 ) -> SocketProxier:
     layer = SocketLayer(sockets, beneath.family, localhost_node_ports=serves_loopback(config, beneath.family))
     return SocketProxier(beneath, layer, served_addresses)

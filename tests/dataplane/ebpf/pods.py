@@ -19,7 +19,7 @@ from clusterip.dataplane.ebpf.compile import Piece, compile_entry
 from clusterip.dataplane.ebpf.config import Config
 from clusterip.dataplane.ebpf.delta import delta, load
 from clusterip.dataplane.ebpf.program import shipped
-from clusterip.kernel import cgroup, netns
+from clusterip.kernel import cgroup, netns, sysctl
 from clusterip.services.table import Entry, Family
 from clusterip.services.tracker import Change
 
@@ -114,6 +114,8 @@ def _network(prefix: str, stack: ExitStack) -> None:
         stack.callback(netns.delete, f"{prefix}{member}")
     bridge = ("link set lo up", "link add cip0 type bridge", "link set cip0 up", f"addr add {NODE_IP}/24 dev cip0")
     _ip(f"{prefix}node", *bridge, f"addr add {NODE_IP6}/64 dev cip0 nodad")
+    for setting in ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.bridge.bridge-nf-call-iptables"):
+        sysctl.ensure(setting, "1", f"{prefix}node")  # for tests with packet rules beneath
     for pod in PODS:
         name = f"{prefix}{pod}"
         _ip(
