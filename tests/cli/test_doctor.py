@@ -101,3 +101,13 @@ def test_lines_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 def test_no_colours_go_into_a_file(files: dict[str, str]) -> None:
     assert "\x1b" not in run(files["rules"], files["stale"]).stdout
+
+
+def test_of_many_findings_of_an_id_the_first_are_told_and_the_rest_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "objects").write_text(
+        "".join(service(f"s{n}", f"10.96.0.{n}") + slice_of(f"s{n}", "") for n in range(20, 32))
+    )
+    text = run(str(tmp_path / "objects")).stdout
+    assert text.count("ERROR no-endpoints") == 5
+    assert "and 7 more of no-endpoints" in text
+    assert "12 errors" in text

@@ -14,6 +14,7 @@ from clusterip.rulesets.evidence import Problem
 _LEVELS: dict[Level, tuple[str, str]] = {"E": ("ERROR", "red"), "W": ("WARN", "yellow"), "I": ("NOTE", "cyan")}
 _WIDE = 100  # columns of a paragraph where nothing else bounds it
 _INDENT = 6
+_OF_AN_ID = 5  # findings that are told one by one
 _SHOWN = 4  # pieces of evidence of one finding
 
 
@@ -28,9 +29,15 @@ def lines(
         yield from (str(problem) for problem in problems)
         yield ""
     told = [f for f in diagnosis.findings if f.id != "incomplete-input"]
+    counts: Counter[str] = Counter()
     for finding in told:
-        yield from _finding(finding, width)
-        yield ""
+        counts[finding.id] += 1
+        if counts[finding.id] <= _OF_AN_ID:
+            yield from _finding(finding, width)
+            yield ""
+    for id_, count in counts.items():
+        if count > _OF_AN_ID:
+            yield f"and {count - _OF_AN_ID} more of {click.style(id_, bold=True)}; -o json has them all"
     yield _summary(told)
     if diagnosis.missing:
         yield ""

@@ -36,7 +36,8 @@ class Wanted:
 
     held: frozenset[str]  # every address and port that a slice holds, ready or not
     usable: tuple[str, ...]  # those that new connections should go to; sorted
-    exact: bool  # False: hints or a Local policy leave some out on some nodes, and the node is not known
+    going: frozenset[str] = frozenset()  # those that are terminating
+    exact: bool = True  # False: hints or a Local policy leave some out on some nodes, and the node is not known
 
 
 def wanted(known: Known, key: Key) -> Mapping[str, Wanted]:
@@ -52,11 +53,13 @@ def _of_slices(known: Known, key: Key, slices: Iterable[o.EndpointSlice]) -> dic
     held: dict[str, set[str]] = {}
     usable: dict[str, set[str]] = {}
     last_resort: dict[str, set[str]] = {}
+    going: set[str] = set()
     hinted = False
     for s in slices:
         for port, endpoint, backend in members(s):
             held.setdefault(port.name or "", set()).add(backend)
             hinted |= bool(endpoint.hints)
+            going |= {backend} if endpoint.conditions.terminating else set()
             if endpoint.conditions.ready is not False:
                 usable.setdefault(port.name or "", set()).add(backend)
             elif endpoint.conditions.serving is not False and endpoint.conditions.terminating:
@@ -64,7 +67,9 @@ def _of_slices(known: Known, key: Key, slices: Iterable[o.EndpointSlice]) -> dic
     service = known.services.get(key)
     exact = not hinted and (service is None or service.spec.internal_traffic_policy != "Local")
     return {
-        name: Wanted(frozenset(all_of), tuple(sorted(usable.get(name) or last_resort.get(name, set()))), exact)
+        name: Wanted(
+            frozenset(all_of), tuple(sorted(usable.get(name) or last_resort.get(name, set()))), frozenset(going), exact
+        )
         for name, all_of in held.items()
     }
 
@@ -79,7 +84,7 @@ def _of_endpoints(endpoints: o.Endpoints) -> dict[str, Wanted]:
             held.setdefault(port.name, set()).update(
                 ready, (socket(a.ip, port.port) for a in subset.not_ready_addresses)
             )
-    return {name: Wanted(frozenset(all_of), tuple(sorted(usable[name])), True) for name, all_of in held.items()}
+    return {name: Wanted(frozenset(all_of), tuple(sorted(usable[name]))) for name, all_of in held.items()}
 
 
 def members(s: o.EndpointSlice) -> Iterator[tuple[o.EndpointPort, o.Endpoint, str]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from clusterip.diagnosis.doctor.backends import equal_shares, wanted
+from clusterip.diagnosis.doctor.backends import Wanted, equal_shares, wanted
 from clusterip.diagnosis.doctor.known import Key, Known
 from clusterip.diagnosis.doctor.programmed import Form, Frontend, Programmed, share_list, share_text
 from clusterip.diagnosis.findings import Evidence, Finding
@@ -45,6 +45,9 @@ def _against_api(known: Known, programs: Sequence[Programmed]) -> Iterator[Findi
         stale = {b: share for b, share in p.shares.items() if b not in found.held and share}
         if stale:
             yield from _once(told, _stale(p, stale, found.usable))
+        unusable = {b: s for b, s in p.shares.items() if s and b in found.held and b not in found.usable}
+        if unusable and not _of_this_node(p):
+            yield from _once(told, _unusable(p, unusable, found))
         # A server of weight 0 is there: why it gets nothing is another question.
         missing = [b for b in found.usable if b not in used[p.name, p.frontend] and b not in p.shares]
         if missing and found.exact and not _of_this_node(p):
@@ -75,6 +78,18 @@ def _stale(p: Programmed, stale: Mapping[str, Fraction], usable: Sequence[str]) 
     message += "applying updates."
     evidence = (p.place, *(Evidence(f"{backend} {share_text(part)}") for backend, part in stale.items()))
     return Finding("stale-endpoint", "E", p.object, message, evidence, share, _STALE_REMEDY)
+
+
+def _unusable(p: Programmed, unusable: Mapping[str, Fraction], found: Wanted) -> Finding:
+    share = sum(unusable.values(), Fraction(0))
+    going = all(b in found.going for b in unusable)
+    what = "which is shutting down" if going else "which is not ready"
+    message = f"The rules send {percent(share)} of new connections of {p.frontend} to {', '.join(unusable)}, {what} "
+    message += "by its "
+    message += f"slice. Rules: {share_list(p.shares)}; API: {equal_shares(found.usable) or 'no usable backend'}."
+    if going:
+        return Finding("traffic-to-terminating", "W", p.object, message, (p.place,), share, _STALE_REMEDY)
+    return Finding("stale-endpoint", "E", p.object, message, (p.place,), share, _STALE_REMEDY)
 
 
 def _port_gone(p: Programmed) -> Finding:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from ipaddress import ip_address, ip_network
 
+from msgspec import structs
+
 from clusterip.diagnosis.doctor.known import Known
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed
 from clusterip.diagnosis.facts import Facts
@@ -41,8 +43,11 @@ def find(known: Known, facts: Facts, programs: Sequence[Programmed]) -> Iterator
         source = _pod_address(known, ranges, p)
         clients = [Client("node", "")] + ([Client("pod", source)] if source else [])
         for client in clients:
-            for finding in tracer.trace(client, to).findings:
-                if finding.id not in _FOUND or not _certain(finding):
+            answer = tracer.trace(client, to)
+            known_ways = not any(outcome.when for outcome in answer.outcomes)
+            for finding in answer.findings:
+                # Where the answer hangs on what is not known, only what happens in any case is told.
+                if finding.id not in _FOUND or not (known_ways or finding.share in (None, 1)):
                     continue
                 text = finding.evidence[0].text if finding.evidence else ""
                 one = stopped.setdefault((finding.id, finding.object, text), _Stopped(finding))
@@ -50,12 +55,10 @@ def find(known: Known, facts: Facts, programs: Sequence[Programmed]) -> Iterator
                     one.frontends.append(p.frontend)
                 one.share = max(one.share, finding.share or Fraction(0))
                 one.clients.add("a pod's" if client.kind == "pod" else "this host's own")
+    pods = next((r for r in ranges if ":" not in r), "") or "POD-RANGE"
     for one in stopped.values():
-        yield _told(known, one, len(tried))
-
-
-def _certain(finding: Finding) -> bool:
-    return finding.share is None or finding.share == 1
+        told = _told(known, one, len(tried))
+        yield structs.replace(told, remedy=told.remedy.replace("POD-RANGE", pods))
 
 
 def _pod_address(known: Known, ranges: Sequence[str], p: Programmed) -> str:

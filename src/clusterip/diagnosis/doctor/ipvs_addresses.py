@@ -25,6 +25,7 @@ def find(known: Known) -> Iterator[Finding]:
     yield from _conflicts(known)
     yield from _filter(known)
     yield from _loopback(known)
+    yield from _loopback_rule(known)
     yield from _host_masquerade(known)
 
 
@@ -148,6 +149,21 @@ def _loopback(known: Known) -> Iterator[Finding]:
     evidence = (source.at(held.line, f"{LOOPBACK} holds {len(have)} members"),)
     level: Level = "E" if local else "W"
     yield Finding("ipvs-loopback-missing", level, f"ipset {LOOPBACK}", message, evidence, None, _RESTART)
+
+
+def _loopback_rule(known: Known) -> Iterator[Finding]:
+    """The set alone does nothing: a rule of KUBE-POSTROUTING asks for it."""
+    for source in known.iptables:
+        rules = source.values.ruleset.rules("nat", "KUBE-POSTROUTING")
+        if not known.ipvs or not rules or source.values.told_by == "listing":
+            continue
+        asks = any(isinstance(m, ipt.InSet) and m.name.endswith(LOOPBACK) for rule in rules for m in rule.matches)
+        if not asks and LOOPBACK in _sets(known):
+            message = f"No rule of KUBE-POSTROUTING asks for {LOOPBACK}: a pod that is given itself by its own "
+            message += "Service is not "
+            message += "masqueraded, answers itself directly, and waits until it gives up."
+            evidence = (source.rule("nat", "KUBE-POSTROUTING", 0, line_text("KUBE-POSTROUTING", rules[0])),)
+            yield Finding("ipvs-loopback-missing", "E", "nat/KUBE-POSTROUTING", message, evidence, None, _RESTART)
 
 
 def _is_local(known: Known, address: str) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.programmed import service_name
@@ -11,11 +12,13 @@ from clusterip.diagnosis.packet import socket
 from clusterip.rulesets import klog, proxylog
 from clusterip.rulesets.evidence import shortened
 
+LATE = 120.0  # seconds: a minute is the longest that kube-proxy goes without a sync
 SLOW_SYNC = 10.0  # seconds: ten times the period at which kube-proxy takes up changes
 _RESTART = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
 
 
 def find(known: Known) -> Iterator[Finding]:
+    yield from _unhealthy(known)
     for log in known.logs:
         events = proxylog.events(log.values)
         failed = [e for e in events if isinstance(e, proxylog.SyncFailed)]
@@ -23,6 +26,29 @@ def find(known: Known) -> Iterator[Finding]:
         yield from _failing(log, [e for e in failed if not e.locked], events)
         yield from _slow(log, [e for e in events if isinstance(e, proxylog.SyncTook)], events)
         yield from _stopped(known, log, [e for e in events if isinstance(e, proxylog.Stopped)])
+
+
+def _unhealthy(known: Known) -> Iterator[Finding]:
+    """/healthz that tells on itself: the last update is long ago."""
+    for health in known.healthz:
+        last, now = _when(health.values.last_updated), _when(health.values.current_time)
+        if last is None or now is None or (now - last).total_seconds() < LATE:
+            continue
+        message = f"kube-proxy has finished no sync for {_time((now - last).total_seconds())}: its last was at "
+        message += f"{health.values.last_updated}. What changed since is not in the kernel."
+        evidence = (
+            health.at(1, f"lastUpdated {health.values.last_updated}, currentTime {health.values.current_time}"),
+        )
+        remedy = "kubectl logs -n kube-system -l k8s-app=kube-proxy --tail=50   # why; then restart it"
+        yield Finding("sync-failing", "E", f"kube-proxy ({health.file})", message, evidence, None, remedy)
+
+
+def _when(text: str) -> datetime | None:
+    """ "2021-10-18 20:50:44.12 +0000 UTC", to the second."""
+    try:
+        return datetime.strptime(text[:19].replace("T", " "), "%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return None
 
 
 def _failing(

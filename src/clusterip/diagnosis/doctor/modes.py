@@ -80,6 +80,11 @@ def _replaced(known: Known) -> Evidence | None:
 
 def _no_proxy(known: Known) -> Evidence | None:
     """Of the pods of kube-system none is a proxy; as long as these were given at all."""
+    sets = [d for d in known.of_kind("DaemonSet") if d.values.namespace == "kube-system"]
+    if sets and not any("proxy" in d.values.name or "router" in d.values.name for d in sets):
+        first = sets[0]
+        names = ", ".join(d.values.name for d in sets[:3])
+        return first.at(first.values.line, f"of {len(sets)} DaemonSets in kube-system ({names}) none is kube-proxy")
     system = [p for p in known.pods if p.metadata.namespace == "kube-system"]
     if len(system) < 2 or any("proxy" in p.metadata.name or "router" in p.metadata.name for p in system):
         return None

@@ -23,9 +23,9 @@ def nft_frontends(source: Sourced[nft.Ruleset]) -> Iterator[Programmed]:
                 if frontend is None or not chain.startswith(("service-", "external-", "endpoint-")):
                     continue
                 target = chains.external_target(chain)
-                place = Evidence(
-                    f"table {table.family} {table.name}, map {held.name}: {frontend} : goto {chain}", source.file
-                )
+                text = f"table {table.family} {table.name}, map {held.name}: {frontend} : goto {chain}"
+                line = source.places.line(f"{table.family} {table.name}", target, 0)  # where it chooses
+                place = Evidence(text, source.file, line)
                 name = name_of(chain)
                 yield Programmed("nftables", source.file, "", frontend, name, target, chains.shares(target), place)
 

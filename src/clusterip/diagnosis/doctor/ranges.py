@@ -21,6 +21,8 @@ Kind: TypeAlias = Literal["pods", "Services", "node's pods"]
 
 DNS_NAMES = ("kube-dns", "coredns", "rke2-coredns-rke2-coredns", "dns-default")
 DNS_PORT = 53
+_NAMESERVER = re.compile(r"\bnameserver ([\da-fA-F.:]+)")
+_OTHERS = ("docker", "br-", "tun", "tap", "ppp", "wg", "virbr", "podman", "lxd", "vpn")
 _FLAGS = {"cluster-cidr": "pods", "service-cluster-ip-range": "Services", "pod-network-cidr": "pods"}
 _FLAG = re.compile(r"--(cluster-cidr|service-cluster-ip-range|pod-network-cidr)[= ]([\da-fA-F.:/,]+)")
 
@@ -38,6 +40,7 @@ def find(known: Known) -> Iterator[Finding]:
     yield from _nodes_inside(known, ranges)
     yield from _overlapping(ranges)
     yield from _services_inside(known, ranges)
+    yield from _routes_inside(known, ranges)
     yield from _dns(known)
 
 
@@ -203,6 +206,37 @@ def _is_in(text: str, network: Network) -> bool:
     return address.version == network.version and address in network
 
 
+def _routes_inside(known: Known, ranges: list[Range]) -> Iterator[Finding]:
+    """Networks of other programs (Docker, a VPN) that take addresses of pods or Services for theirs."""
+    for source in known.routes:
+        for route in source.values.routes:
+            device = route.hops[0].device if route.hops else ""
+            network = _network(route.destination)
+            if network is None or not device.startswith(_OTHERS):
+                continue
+            for r in ranges:
+                if network.version != r.network.version or not network.overlaps(r.network):
+                    continue
+                message = f"The route to {route.destination} by {device} overlaps {r.whose}: packets to these "
+                message += "addresses leave "
+                message += f"by {device}, whoever they are for."
+                place = source.at(route.line, f"{route.destination} dev {device}")
+                remedy = f"give {device} another network (Docker: bip and default-address-pools in daemon.json), or "
+                remedy += "choose "
+                remedy += "another range for the cluster"
+                yield Finding(
+                    "cidr-overlap", "E", f"route {route.destination}", message, (place, r.place), None, remedy
+                )
+                break
+
+
+def _network(text: str) -> Network | None:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
 # --- the name server's address ----------------------------------------------------------------------------------------
 
 
@@ -241,6 +275,9 @@ def _asked(known: Known) -> Iterator[tuple[str, Evidence]]:
         for address in pod.spec.dns_config.nameservers if pod.spec.dns_config else ():
             name = Key(pod.metadata.namespace, pod.metadata.name)
             yield address, known.evidence("Pod", name, f"pod {pod.metadata.name}: dnsConfig nameserver {address}")
+    for problem in known.problems:  # a resolv.conf is no kind of dump
+        if found := _NAMESERVER.search(problem.why):
+            yield found[1], Evidence(found[0], problem.file, problem.line)
     # What installers give to the name server: the tenth address of the range that default/kubernetes has the first of.
     api = known.services.get(Key("default", "kubernetes"))
     if api and api.spec.cluster_ip.endswith(".1"):

@@ -86,6 +86,7 @@ def _nft(source: Sourced[nft.Ruleset], table: nft.Table) -> Iterator[Refusal]:
     for held in table.sets.values():
         if not held.name.startswith("no-endpoint-"):
             continue
+        asked = _line_of_map(source, table, held.name)
         for element in held.elements:
             frontend = frontend_of(element.key)
             if frontend is None:
@@ -96,8 +97,17 @@ def _nft(source: Sourced[nft.Ruleset], table: nft.Table) -> Iterator[Refusal]:
                 continue
             text = f"table {table.family} {table.name}, map {held.name}: {frontend} : {answer}"
             name = element.comment.strip('"')
-            place = Evidence(text, source.file)
+            place = Evidence(text, source.file, asked)
             yield Refusal("nftables", source.file, f"map {held.name}", frontend, name, answer, dropped, place)
+
+
+def _line_of_map(source: Sourced[nft.Ruleset], table: nft.Table, name: str) -> int:
+    """Of the rule that asks it; 0: none does."""
+    for chain in table.chains.values():
+        for number, rule in enumerate(chain.rules):
+            if any(isinstance(s, nft.VerdictMap) and s.map == nft.SetName(name) for s in rule.statements):
+                return source.places.line(f"{table.family} {table.name}", chain.name, number)
+    return 0
 
 
 def find(

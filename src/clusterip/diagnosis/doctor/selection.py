@@ -65,7 +65,8 @@ def _why_nobody(known: Known, key: Key, service: o.Service, explained: bool) -> 
     if selector and known.pods:
         pods = _selected(known, key, selector)
         if not pods:
-            return _matches_nothing(known, key, service, selector)
+            ended = _selected(known, key, selector, ended=True)
+            return _all_ended(known, key, ended) if ended else _matches_nothing(known, key, service, selector)
         if not any(_is_ready(pod) for pod in pods):
             return _not_ready(known, key, service, pods)
         if slices or known.slices:
@@ -81,15 +82,26 @@ def _why_nobody(known: Known, key: Key, service: o.Service, explained: bool) -> 
 # --- the selector -----------------------------------------------------------------------------------------------------
 
 
-def _selected(known: Known, key: Key, selector: Mapping[str, str]) -> list[o.Pod]:
-    """Pods that may get traffic: those that ended are no part of a Service."""
+def _selected(known: Known, key: Key, selector: Mapping[str, str], *, ended: bool = False) -> list[o.Pod]:
+    """Pods that may get traffic: those that ended are no part of a Service. With `ended` just these."""
     return [
         pod
         for pod in known.pods
         if pod.metadata.namespace == key.namespace
         and selector.items() <= pod.metadata.labels.items()
-        and pod.status.phase not in ("Succeeded", "Failed")
+        and (pod.status.phase in ("Succeeded", "Failed")) == ended
     ]
+
+
+def _all_ended(known: Known, key: Key, pods: Sequence[o.Pod]) -> Finding:
+    shown = ", ".join(f"{p.metadata.name} {p.status.phase}" for p in pods[:NEAREST])
+    message = f"All pods that the Service selects have ended ({shown}), and such a pod is no endpoint, so {_ANSWER}."
+    evidence = tuple(
+        known.evidence("Pod", Key(*_name(p)), f"pod {p.metadata.name}: phase {p.status.phase}") for p in pods[:NEAREST]
+    )
+    remedy = f"kubectl describe pod {pods[0].metadata.name} -n {key.namespace}   # why it ended, and who should "
+    remedy += "restart it"
+    return Finding("no-endpoints", "E", service_object(key), message, evidence, ALL, remedy)
 
 
 def _matches_nothing(known: Known, key: Key, service: o.Service, selector: Mapping[str, str]) -> Finding:

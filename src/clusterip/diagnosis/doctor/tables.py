@@ -10,6 +10,7 @@ from clusterip.diagnosis.doctor.tracking import entry_text
 from clusterip.diagnosis.findings import Evidence, Finding
 from clusterip.diagnosis.packet import socket
 from clusterip.rulesets.conntrack import Entries, Entry
+from clusterip.rulesets.iptables.values import Masquerade
 
 CLOSE_WAIT = "net.netfilter.nf_conntrack_tcp_timeout_close_wait"
 KERNELS_CLOSE_WAIT = 60  # seconds: the kernel's own; kube-proxy sets an hour
@@ -21,6 +22,7 @@ NAMED = 5
 def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
     yield from _insert_failed(known, programs)
     yield from _full(known)
+    yield from _one_of_ipvs(known)
     ports = {p.frontend.port: p.object for p in programs if not p.frontend.address}
     ports |= {
         port.node_port: f"service {key}"
@@ -54,6 +56,9 @@ def _insert_failed(known: Known, programs: Sequence[Programmed]) -> Iterator[Fin
                 f"{name.removeprefix('service ')} ({share_list(p.shares)})" for name, p in affected.items()
             )
             message += f" Services with UDP ports and several backends: {shown}."
+        if _draws_in_order(known):
+            message += " Masquerading draws source ports in order here (no --random-fully), which makes clashes "
+            message += "likelier."
         evidence = tuple(
             source.at(c.line, f"cpu={c.cpu} insert_failed={c.values['insert_failed']} drop={c.values.get('drop', 0)}")
             for c in failed[:NAMED]
@@ -62,6 +67,16 @@ def _insert_failed(known: Known, programs: Sequence[Programmed]) -> Iterator[Fin
         remedy = "a DNS cache on each node (NodeLocal DNSCache), or options single-request-reopen in pods' resolv.conf "
         remedy += "(dnsConfig), or a kernel from 5.0 on"
         yield Finding("conntrack-insert-failed", "W", first, message, evidence, None, remedy)
+
+
+def _draws_in_order(known: Known) -> bool:
+    targets = [
+        rule.target
+        for source in known.iptables
+        for rule in source.values.ruleset.rules("nat", "KUBE-POSTROUTING")
+        if isinstance(rule.target, Masquerade)
+    ]
+    return bool(targets) and not any(t.random_fully for t in targets)
 
 
 def _full(known: Known) -> Iterator[Finding]:
@@ -174,6 +189,23 @@ def _node_ports(source: Sourced[Entries], ports: dict[int, str]) -> Iterator[Fin
     remedy = "keep node ports out of the ephemeral range: sysctl -w net.ipv4.ip_local_port_range='32768 60999', "
     remedy += "and --service-node-port-range=30000-32767 at the API server"
     yield Finding("snat-port-is-nodeport", "W", ports[port], message, evidence, None, remedy)
+
+
+def _one_of_ipvs(known: Known) -> Iterator[Finding]:
+    for source in known.ipvs:
+        for service in source.values.services:
+            active = [s for s in service.servers if s.active]
+            if len(active) != 1 or active[0].active != 1 or len(service.servers) < 2:
+                continue
+            protocol, address, port = service.frontend
+            frontend = Frontend(protocol.lower(), address, port)
+            message = f"The one open connection to {frontend} is at {socket(active[0].address, active[0].port)}, and "
+            message += "stays there "
+            message += f"while it is open: {service.scheduler or 'the scheduler'} chooses for each connection, not "
+            message += "for what is "
+            message += "sent on it. This is not a fault."
+            place = source.at(service.line, f"{protocol} {socket(address, port)}: 1 active connection")
+            yield Finding("one-flow-one-backend", "I", f"virtual server {frontend}", message, (place,))
 
 
 def _one_flow(source: Sourced[Entries], served: dict[Frontend, Programmed]) -> Iterator[Finding]:

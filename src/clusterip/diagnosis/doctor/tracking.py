@@ -1,10 +1,11 @@
 """What conntrack remembers against what the rules and the API say now: an entry overrules the rules. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from clusterip.diagnosis.doctor.backends import wanted
+from clusterip.diagnosis.doctor.hostfacts import node_addresses
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, names_by_address, share_list
 from clusterip.diagnosis.findings import Evidence, Finding
@@ -60,15 +61,16 @@ def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
 
 
 def _of_services(known: Known, source: Sourced[Entries], serving: Mapping[Frontend, Listener]) -> Iterator[Finding]:
+    own = node_addresses(known)
     untranslated: defaultdict[Frontend, list[Entry]] = defaultdict(list)
     elsewhere: defaultdict[tuple[Frontend, str], list[Entry]] = defaultdict(list)
     for entry in source.values.entries:
-        frontend = Frontend(entry.protocol, entry.original.destination, entry.original.destination_port)
-        listener = serving.get(frontend)
-        if listener is None or not frontend.address or entry.event == "DESTROY":
+        frontend = _frontend(entry, serving, own)
+        if frontend is None or entry.event == "DESTROY":
             continue
+        listener = serving[frontend]
         backend = socket(entry.reply.source, entry.reply.source_port)
-        if backend == socket(frontend.address, frontend.port):
+        if backend == socket(entry.original.destination, entry.original.destination_port):
             untranslated[frontend].append(entry)
         elif listener.backends and backend not in listener.backends:
             elsewhere[frontend, backend].append(entry)
@@ -88,6 +90,17 @@ def _of_services(known: Known, source: Sourced[Entries], serving: Mapping[Fronte
         open_ = [e for e in entries if e.protocol == "tcp" and e.state == "ESTABLISHED"]
         if open_:
             yield _open(source, serving[frontend], backend, open_)
+
+
+def _frontend(entry: Entry, serving: Mapping[Frontend, Listener], own: Collection[str]) -> Frontend | None:
+    """Whom it was for: a Service's address and port, or a node port on an address of a node."""
+    address, port = entry.original.destination, entry.original.destination_port
+    exact = Frontend(entry.protocol, address, port)
+    if exact in serving:
+        return exact
+    node_port = Frontend(entry.protocol, "", port)
+    rewritten = entry.reply.source != address
+    return node_port if port and node_port in serving and (address in own or (rewritten and not own)) else None
 
 
 def _owners(known: Known, serving: Mapping[Frontend, Listener]) -> dict[str, str]:
