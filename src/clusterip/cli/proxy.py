@@ -150,7 +150,7 @@ def _write(target: str, config: ProxyConfig) -> None:
 def _clean_up(config: ProxyConfig) -> None:
     from clusterip.proxy import leftovers
 
-    errors = asyncio.run(leftovers.remove_all(config))
+    errors = asyncio.run(leftovers.remove_all(directory=config.ebpf.directory))
     for error in errors:
         click.echo(f"error: {error.message}", err=True)
     if errors:

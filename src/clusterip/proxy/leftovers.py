@@ -9,29 +9,28 @@ from clusterip.dataplane.nftables import TABLE
 from clusterip.dataplane.nftables import apply as nftables
 from clusterip.errors import ClusterIPError
 from clusterip.proxy import sockets
-from clusterip.proxy.config import ProxyConfig
+from clusterip.proxy.config import EBPF
 from clusterip.proxy.node import FAMILIES
-from clusterip.proxy.rules import writes_tables
+from clusterip.proxy.rules import TABLE_MODES
 
 log = logging.getLogger(__name__)
 
 KUBE_PROXY = "kube-proxy"  # the table of kube-proxy's nftables mode
 
 
-async def remove_others(config: ProxyConfig, netns: str = "") -> None:
+async def remove_others(mode: str, netns: str = "", directory: str = EBPF().directory) -> None:
     """What the other modes have left; what cannot be removed is logged. To be called when our own rules are complete,
     so that there is no moment without any."""
-    mode = config.mode
     if mode != "ebpf":
-        for error in await sockets.remove(config.ebpf.directory):
+        for error in await sockets.remove(directory):
             log.warning("proxy.leftovers.stay mode=%s reason=%r", mode, error.message)
-    async for error in _remove(netns, iptables_mode=mode != "iptables", nftables_mode=not writes_tables(config)):
+    async for error in _remove(netns, iptables_mode=mode != "iptables", nftables_mode=mode not in TABLE_MODES):
         log.warning("proxy.leftovers.stay mode=%s reason=%r", mode, error.message)
 
 
-async def remove_all(config: ProxyConfig, netns: str = "") -> tuple[ClusterIPError, ...]:
+async def remove_all(netns: str = "", directory: str = EBPF().directory) -> tuple[ClusterIPError, ...]:
     """Everything a Service proxy writes, of every family and variant; what could not be done."""
-    above = await sockets.remove(config.ebpf.directory)
+    above = await sockets.remove(directory)
     return (*above, *[error async for error in _remove(netns, iptables_mode=True, nftables_mode=True)])
 
 

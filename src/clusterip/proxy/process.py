@@ -108,7 +108,7 @@ async def _work(config: ProxyConfig, options: Options) -> None:
 
 async def _remove_leftovers(config: ProxyConfig, complete: asyncio.Event) -> None:
     await complete.wait()
-    await leftovers.remove_others(config)
+    await leftovers.remove_others(config.mode, directory=config.ebpf.directory)
 
 
 def watched(name: str) -> tuple[Watched, ...]:

@@ -17,6 +17,7 @@ from clusterip.services.table import Family
 
 MODES = ("iptables", "ipvs", "nftables")  # kube-proxy's
 AVAILABLE = ("iptables", "nftables", "ebpf")
+TABLE_MODES = ("nftables", "ebpf")
 DETECT_LOCAL = ("ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 HEALTHZ_PORT, METRICS_PORT = 10256, 10249
 PRIMARY = "primary"  # instead of CIDRs in nodePortAddresses: the node's own addresses
@@ -52,7 +53,7 @@ def mode_section(config: ProxyConfig) -> IPTables | NFTables:
 
 def writes_tables(config: ProxyConfig) -> bool:
     """The nftables dataplane serves packets: alone, or beneath the sockets of eBPF mode."""
-    return config.mode in ("nftables", "ebpf")
+    return config.mode in TABLE_MODES
 
 
 def primary_family(config: ProxyConfig) -> Family:
