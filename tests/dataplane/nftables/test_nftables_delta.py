@@ -17,8 +17,8 @@ from clusterip.dataplane.nftables.compile import Element, Piece, compile_entry
 from clusterip.dataplane.nftables.config import Config
 from clusterip.dataplane.nftables.outcomes import walk
 from clusterip.rulesets.nft import values as v
-from clusterip.services.route import Delivered, Outcomes
-from clusterip.services.table import Backend, Entry, EntryKey, PortName
+from clusterip.services.route import Delivered, Packet
+from clusterip.services.table import Backend, Entry, EntryKey, Frontend, PortName
 from clusterip.services.tracker import Change
 
 POOLS = pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
@@ -93,16 +93,21 @@ def test_no_packet_falls_between_two_transactions(pool: Pool, data: st.DataObjec
     states = [loaded(book, config)]
     for transaction in d.delta(book.shift(changes(have, want))).transactions:
         states.append(states[-1].commit(transaction))
-    for packet in data.draw(st.lists(packets(pool, host, [*before.values(), *after.values()]), min_size=1, max_size=3)):
-        allowed = ends(walk(states[0].table(), packet, host)) | ends(walk(states[-1].table(), packet, host))
+    everybody = [*before.values(), *after.values()]
+    for packet in data.draw(st.lists(packets(pool, host, everybody), min_size=1, max_size=3)):
+        allowed = walk(states[0].table(), packet, host) | walk(states[-1].table(), packet, host)
+        claiming = [e for e in everybody if any(claims(f, packet) for f in e.frontends())]
+        backends = {(b.address, b.port) for e in claiming for b in (*e.cluster, *e.local)}
         for earlier, later in pairwise(states):
-            assert ends(walk(torn(earlier, later), packet, host)) <= allowed
-            assert ends(walk(later.table(), packet, host)) <= allowed
+            for found in (walk(torn(earlier, later), packet, host), walk(later.table(), packet, host)):
+                assert {type(o) for o in found} <= {type(o) for o in allowed}
+                assert {(o.address, o.port) for o in found if isinstance(o, Delivered)} <= backends
 
 
-def ends(found: Outcomes) -> set[object]:
-    """Where a packet gets to; whether it is masqueraded is decided with the verdict, or by one set."""
-    return {(o.address, o.port) if isinstance(o, Delivered) else type(o) for o in found}
+def claims(frontend: Frontend, packet: Packet) -> bool:
+    return (frontend.port, frontend.protocol) == (packet.port, packet.protocol) and (
+        frontend.address in ("", packet.address)
+    )
 
 
 def torn(earlier: Model, later: Model) -> v.Table:

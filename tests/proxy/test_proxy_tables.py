@@ -1,0 +1,427 @@
+"""nftables mode: what clients see, through a table that the loop wrote, and what becomes of it under others' hands."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.proxy.running import TABLES, Running, running, running_tables, service, slice_of, until
+from tests.proxy.test_proxy_packets import (
+    BALANCER,
+    EXTERNAL,
+    MATRIX,
+    NODE_PORT,
+    VIP,
+    VIP6,
+    all_kinds,
+    ask,
+    refusal,
+    udp,
+)
+from tests.proxy.world import (
+    FAR,
+    GATEWAY,
+    GATEWAY6,
+    NODE,
+    OUTSIDE,
+    OUTSIDE6,
+    POD_A,
+    POD_A6,
+    POD_B,
+    POD_B6,
+    World,
+    world,
+)
+
+from clusterip.dataplane.node import FromCIDR, FromInterface
+from clusterip.kernel import netns as namespaces
+from clusterip.model.status import Object
+from clusterip.proxy import leftovers
+
+pytestmark = pytest.mark.kernel
+
+TABLES6 = replace(
+    TABLES, family="IPv6", node_ip="fd00:50::11", detector=FromCIDR("fd00:1::/32"), service_cidrs=("fd00:96::/112",)
+)
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[World]:
+    with world() as made:
+        for address in (POD_A, POD_B, FAR):
+            made.serve(address)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def clean(net: World) -> None:
+    """Each test starts without rules and flows."""
+    net.on_node("nft flush ruleset")
+    with contextlib.suppress(Exception):
+        net.on_node("conntrack -F")
+
+
+def local(obj: Object) -> Object:
+    obj["spec"]["externalTrafficPolicy"] = "Local"
+    return obj
+
+
+@pytest.mark.parametrize("detector", [FromCIDR("10.244.0.0/16"), FromInterface("cip0"), FromInterface("cip+")])
+async def test_source_addresses_are_kept_or_hidden_by_the_matrix(
+    net: World, detector: FromCIDR | FromInterface
+) -> None:
+    async with running_tables(net.node, config=replace(TABLES, detector=detector)) as proxy:
+        for client, to_cluster_ip, under_cluster, under_local in MATRIX:
+            await proxy.put(all_kinds(), slice_of("web", POD_B))
+            targets = ((EXTERNAL, 80), (BALANCER, 80), (NODE, NODE_PORT))
+            assert await ask(net, client, VIP) == (POD_B, to_cluster_ip)
+            for address, port in targets:
+                assert await ask(net, client, address, port) == (POD_B, under_cluster), (client, address)
+            await proxy.put(local(all_kinds()))
+            for address, port in targets:
+                assert await ask(net, client, address, port) == (POD_B, under_local), (client, address, "Local")
+
+
+@pytest.mark.parametrize("bit", [0, 31])
+async def test_the_mark_may_be_any_bit(net: World, bit: int) -> None:
+    async with running_tables(net.node, config=replace(TABLES, masquerade_bit=bit)) as proxy:
+        await proxy.put(all_kinds(), slice_of("web", POD_B))
+        assert await ask(net, OUTSIDE, VIP) == (POD_B, GATEWAY)
+        assert await ask(net, POD_A, VIP) == (POD_B, POD_A)
+
+
+async def test_without_a_detector_nothing_to_the_cluster_ip_is_hidden_and_masquerade_all_hides_all(net: World) -> None:
+    async with running_tables(net.node, config=replace(TABLES, detector=None)) as proxy:
+        await proxy.put(service(), slice_of("web", POD_B))
+        assert await ask(net, OUTSIDE, VIP) == (POD_B, OUTSIDE)
+    async with running_tables(net.node, config=replace(TABLES, masquerade_all=True)) as proxy:
+        await proxy.put(service(), slice_of("web", POD_B))
+        assert await ask(net, POD_A, VIP) == (POD_B, GATEWAY)
+
+
+async def test_ipv6_is_served_alike(net: World) -> None:
+    async with running_tables(net.node, config=TABLES6, served=("fd00:50::11",)) as proxy:
+        await proxy.put(service(address=VIP6), slice_of("web", POD_B6))
+        assert await ask(net, POD_A, VIP6) == (POD_B, POD_A6)
+        assert await ask(net, NODE, VIP6) == (POD_B, GATEWAY6)
+        assert (await ask(net, OUTSIDE, VIP6))[1] != OUTSIDE6
+        await proxy.put(slice_of("web", POD_A6))
+        assert (await ask(net, POD_A, VIP6))[1] == GATEWAY6, "the hairpin"
+        gone = slice_of("web", POD_A6)
+        gone["endpoints"] = []
+        await proxy.put(gone)
+        for client in (POD_A, NODE):  # the second SYN is refused: see the iptables test
+            assert refusal(net, client, VIP6, 80) < 2.5
+            assert refusal(net, client, VIP6, 81) < 2.5
+        with pytest.raises(TimeoutError):
+            await ask(net, POD_A, "fd00:96::77", within=0.4)
+
+
+async def test_a_pod_reaches_itself_through_its_service(net: World) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(), slice_of("web", POD_A))
+        assert await ask(net, POD_A, VIP) == (POD_A, GATEWAY)
+
+
+async def test_local_external_policy_with_no_backend_here_drops_outsiders_and_serves_pods(net: World) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(local(all_kinds()), slice_of("web", FAR))
+        for address, port in ((EXTERNAL, 80), (NODE, NODE_PORT)):
+            with pytest.raises(TimeoutError):
+                await ask(net, OUTSIDE, address, port, within=0.4)
+            assert (await ask(net, POD_A, address, port)) == (FAR, POD_A)
+            assert (await ask(net, NODE, address, port))[0] == FAR
+
+
+async def test_local_internal_policy_with_no_backend_here_drops(net: World) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(internalTrafficPolicy="Local"), slice_of("web", FAR))
+        for client in (POD_A, NODE):
+            with pytest.raises(TimeoutError):
+                await ask(net, client, VIP, within=0.4)
+        await proxy.put(slice_of("web", FAR, POD_B))
+        assert {(await ask(net, POD_A, VIP))[0] for _ in range(10)} == {POD_B}
+
+
+@pytest.mark.parametrize("client", [POD_A, NODE, OUTSIDE])
+async def test_no_backend_and_no_such_port_are_a_refusal_at_once(net: World, client: str) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(all_kinds(), slice_of("web"))
+        for address, port in ((VIP, 80), (VIP, 81), (NODE, NODE_PORT), (EXTERNAL, 80), (BALANCER, 80)):
+            fastest = min(refusal(net, client, address, port) for _ in range(5))
+            assert fastest < 0.005, (address, fastest)
+        await proxy.put(slice_of("web", POD_B))
+        assert (await ask(net, client, VIP))[0] == POD_B
+        assert min(refusal(net, client, VIP, 81) for _ in range(5)) < 0.005
+
+
+@pytest.mark.parametrize("client", [POD_A, NODE, OUTSIDE])
+async def test_an_address_that_no_service_has_answers_nobody(net: World, client: str) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(), slice_of("web", POD_B))
+        with pytest.raises(TimeoutError):
+            await ask(net, client, "10.96.0.77", within=0.4)
+
+
+@pytest.mark.parametrize("client", [OUTSIDE, NODE])
+async def test_connections_spread_over_the_backends(net: World, client: str) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(), slice_of("web", POD_A, POD_B, FAR))
+        seen = await asyncio.to_thread(lambda: Counter(net.ask(client, VIP)[0] for _ in range(300)))
+    # Chi-square of 300 over 3, two degrees of freedom: above 18.4 once in ten thousand runs.
+    assert sum((n - 100) ** 2 / 100 for n in seen.values()) < 18.4
+    assert len(seen) == 3
+
+
+async def test_an_affine_client_stays_whatever_address_it_uses_and_moves_after_its_timeout(net: World) -> None:
+    affine = all_kinds(sessionAffinity="ClientIP", sessionAffinityConfig={"clientIP": {"timeoutSeconds": 1}})
+    async with running_tables(net.node) as proxy:
+        await proxy.put(affine, slice_of("web", POD_A, POD_B, FAR))
+        first = {(await ask(net, OUTSIDE, VIP))[0] for _ in range(15)}
+        first |= {(await ask(net, OUTSIDE, NODE, NODE_PORT))[0] for _ in range(15)}
+        assert len(first) == 1
+        others = [a for a in (POD_A, POD_B, FAR) if a not in first]
+        await proxy.put(slice_of("web", *first, others[0]))
+        assert {(await ask(net, OUTSIDE, VIP))[0] for _ in range(5)} == first, "others' changes move nobody"
+        await proxy.put(slice_of("web", *others))
+        assert (await ask(net, OUTSIDE, VIP))[0] in others
+        await proxy.put(slice_of("web", POD_A, POD_B, FAR))
+        seen = set()
+        for _ in range(12):
+            await asyncio.sleep(1.2)
+            seen.add((await ask(net, OUTSIDE, VIP))[0])
+            if len(seen) > 1:
+                break
+        assert len(seen) > 1, "after its timeout a client is drawn anew"
+
+
+async def test_source_ranges_keep_others_from_the_load_balancer_only(net: World) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(all_kinds(loadBalancerSourceRanges=["203.0.113.0/24"]), slice_of("web", POD_B))
+        assert (await ask(net, OUTSIDE, BALANCER))[0] == POD_B
+        with pytest.raises(TimeoutError):
+            await ask(net, POD_A, BALANCER, within=0.4)
+        assert (await ask(net, POD_A, EXTERNAL))[0] == POD_B
+        assert (await ask(net, POD_A, NODE, NODE_PORT))[0] == POD_B
+        await proxy.put(all_kinds(loadBalancerSourceRanges=["192.0.2.0/24"]))
+        with pytest.raises(TimeoutError):
+            await ask(net, OUTSIDE, BALANCER, within=0.4)
+
+
+@pytest.mark.parametrize("served", [(NODE, "127.0.0.1"), None])
+async def test_node_ports_answer_on_served_addresses_and_never_on_loopback(
+    net: World, served: tuple[str, ...] | None
+) -> None:
+    async with running_tables(net.node, served=served) as proxy:
+        await proxy.put(all_kinds(), slice_of("web", POD_B))
+        assert (await ask(net, NODE, NODE, NODE_PORT))[0] == POD_B
+        with pytest.raises(ConnectionRefusedError):
+            await ask(net, NODE, "127.0.0.1", NODE_PORT)
+        if served is None:
+            assert (await ask(net, POD_A, GATEWAY, NODE_PORT))[0] == POD_B
+        else:
+            with pytest.raises(ConnectionRefusedError):
+                await ask(net, POD_A, GATEWAY, NODE_PORT)
+
+
+async def test_a_connection_outlives_the_changes_around_it(net: World) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(), slice_of("web", POD_B))
+        with net.socket(OUTSIDE) as connection:
+            connection.connect((VIP, 80))
+            await proxy.put(slice_of("web", POD_A, FAR))
+            assert connection.getpeername()[0] == VIP
+            assert (await asyncio.to_thread(connection.recv, 100)).split()[0] == POD_B.encode()
+
+
+@pytest.mark.parametrize(("client", "address", "port"), [(POD_A, VIP, 80), (NODE, VIP, 80), (OUTSIDE, NODE, NODE_PORT)])
+async def test_a_udp_flow_moves_when_its_backend_goes(net: World, client: str, address: str, port: int) -> None:
+    spec = service(protocol="UDP", type="NodePort", node_port=NODE_PORT)
+    async with running_tables(net.node) as proxy:
+        await proxy.put(spec, slice_of("web", POD_B, protocol="UDP"))
+        talker = udp(net, client, address, port)
+        with contextlib.closing(talker):
+            assert await asyncio.to_thread(talker.ask) == POD_B
+            await proxy.put(slice_of("web", POD_B, FAR, protocol="UDP"))
+            assert await asyncio.to_thread(talker.ask) == POD_B, "a flow whose backend serves stays"
+            await proxy.put(slice_of("web", FAR, protocol="UDP"))
+            assert await asyncio.to_thread(talker.ask) == FAR
+
+
+async def test_a_udp_flow_that_was_there_before_the_backend_reaches_it(net: World) -> None:
+    async with running_tables(net.node) as proxy:
+        talker = udp(net, POD_A, VIP)
+        with contextlib.closing(talker):
+            assert await asyncio.to_thread(talker.ask) == ""
+            await proxy.put(service(protocol="UDP"), slice_of("web", protocol="UDP"))
+            assert await asyncio.to_thread(talker.ask) == ""
+            await proxy.put(slice_of("web", POD_B, protocol="UDP"))
+            assert await asyncio.to_thread(talker.ask) == POD_B
+
+
+async def test_tcp_and_udp_on_one_port_are_two_frontends(net: World) -> None:
+    both = service()
+    both["spec"]["ports"] = [
+        {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080},
+        {"name": "dns", "port": 80, "protocol": "UDP", "targetPort": 8080},
+    ]
+    halves = slice_of("web", POD_A)
+    halves["ports"] = [{"name": "http", "port": 8080, "protocol": "TCP"}]
+    other = slice_of("web", POD_B)
+    other["metadata"]["name"] = "web-udp"
+    other["ports"] = [{"name": "dns", "port": 8080, "protocol": "UDP"}]
+    async with running_tables(net.node) as proxy:
+        await proxy.put(both, halves, other)
+        assert (await ask(net, OUTSIDE, VIP))[0] == POD_A
+        with contextlib.closing(udp(net, OUTSIDE, VIP)) as talker:
+            assert await asyncio.to_thread(talker.ask) == POD_B
+
+
+async def test_sctp_is_translated(net: World) -> None:
+    """Where the kernel has no SCTP sockets, a raw INIT shows where it goes."""
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(protocol="SCTP"), slice_of("web", POD_B, protocol="SCTP"))
+        init = (
+            bytes.fromhex("3039005000000000")
+            + b"\0\0\0\0"
+            + bytes.fromhex("01000014000000010001000000010001")
+            + b"\0\0\0\1"
+        )
+        init = init[:8] + crc32c(init).to_bytes(4, "little") + init[12:]
+        with (
+            socket_in(net, net.pods[POD_B], socket.IPPROTO_SCTP) as sink,
+            socket_in(net, net.pods[OUTSIDE], socket.IPPROTO_SCTP) as client,
+        ):
+            client.sendto(init, (VIP, 0))
+            found = await asyncio.to_thread(sink.recv, 2000)
+        assert int.from_bytes(found[22:24], "big") == 8080
+
+
+def socket_in(net: World, netns: str, protocol: int) -> socket.socket:
+    with namespaces.inside(netns):
+        made = socket.socket(socket.AF_INET, socket.SOCK_RAW, protocol)
+    made.settimeout(3)
+    return made
+
+
+def crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+HARM = ("nft flush ruleset", "nft delete table ip clusterip", "nft flush chain ip clusterip services",
+        "nft flush map ip clusterip endpoints")  # fmt: skip
+
+
+@pytest.mark.parametrize("harm", HARM)
+async def test_what_others_destroy_is_back_and_theirs_stays(net: World, harm: str) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(), slice_of("web", POD_B))
+        await asyncio.to_thread(net.on_node, harm)
+        net.on_node("nft add table inet somebody", "iptables-nft -t nat -A PREROUTING -d 192.0.2.77 -j ACCEPT")
+        await until(lambda: proxy.loop.status()["repairs"] >= 1 and not proxy.proxier.pending)
+        assert (await ask(net, POD_A, VIP))[0] == POD_B
+        ruleset = net.on_node("nft list ruleset")
+        assert "table inet somebody" in ruleset
+        assert "192.0.2.77" in ruleset
+
+
+async def test_others_rules_are_no_drift(net: World) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(), slice_of("web", POD_B))
+        checked = proxy.proxier.checked
+        net.on_node("nft add table inet somebody")
+        await until(lambda: proxy.proxier.checked > checked)
+        assert proxy.loop.status()["repairs"] == 0
+        assert proxy.proxier.drift == ()
+        syncs = proxy.loop.status()["syncs"]
+        await proxy.put(slice_of("web", POD_A))
+        assert proxy.loop.status()["syncs"] == syncs + 1, "and no reason to write everything"
+        assert proxy.loop.status()["failures"] == 0
+
+
+async def test_a_full_map_is_made_larger(net: World) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(), slice_of("web", POD_B))
+        many = [f"10.244.{n // 200 + 10}.{n % 200 + 2}" for n in range(1100)]
+        await proxy.put(slice_of("web", *many))
+        assert proxy.loop.status()["failures"] == 0
+        assert "numgen random mod 1100" in net.on_node("nft list table ip clusterip")
+
+
+async def test_a_changed_service_range_is_programmed(net: World) -> None:
+    ranges: tuple[str, ...] = ()
+    async with running_tables(net.node) as proxy:
+        proxy.proxier._service_cidrs = lambda: ranges
+        await proxy.put(service(), slice_of("web", POD_B))
+        ranges = ("10.99.0.0/24",)
+        proxy.proxier.load_next()
+        await until(lambda: "10.99.0.0/24 drop" in net.on_node("nft list chain ip clusterip check-cluster-ips"))
+
+
+async def test_no_connection_is_lost_while_backends_change(net: World) -> None:
+    """Growing and shrinking, as fast as the loop goes, while clients connect without pause."""
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(), slice_of("web", POD_A, POD_B, FAR))
+        stop = threading.Event()
+        counts: Counter[str] = Counter()
+        clients = [threading.Thread(target=connect_on_and_on, args=(net, c, stop, counts)) for c in (OUTSIDE, POD_A)]
+        for client in clients:
+            client.start()
+        try:
+            sets = ((POD_A,), (POD_A, POD_B), (POD_B, FAR), (FAR,), (POD_A, POD_B, FAR))
+            for number in range(100):
+                await proxy.put(slice_of("web", *sets[number % len(sets)]))
+        finally:
+            stop.set()
+            for client in clients:
+                client.join()
+    assert counts["lost"] == 0
+    assert counts["made"] > 100
+
+
+def connect_on_and_on(net: World, client: str, stop: threading.Event, counts: Counter[str]) -> None:
+    while not stop.is_set():
+        try:
+            net.ask(client, VIP, timeout=0.9)
+            counts["made"] += 1
+        except OSError:
+            counts["lost"] += 1
+
+
+async def test_another_mode_is_taken_away_when_ours_is_complete(net: World, tmp_path: Path) -> None:
+    async with running(net.node) as before:
+        await before.put(service(), slice_of("web", POD_B))
+    net.on_node("nft add table ip kube-proxy")
+    assert "KUBE-SVC" in net.rules()
+    async with running_tables(net.node) as proxy:
+        await after_first_sync(net, proxy, "nftables", tmp_path)
+        assert "KUBE-S" not in net.rules()
+        assert "kube-proxy" not in net.on_node("nft list tables")
+        await proxy.put(service(), slice_of("web", POD_A))
+        assert (await ask(net, POD_A, VIP))[0] == POD_A
+    async with running(net.node) as proxy:
+        await after_first_sync(net, proxy, "iptables", tmp_path)
+        assert "clusterip" not in net.on_node("nft list tables")
+        assert "KUBE-SERVICES" in net.rules()
+    async with running_tables(net.node):
+        pass
+    assert await leftovers.remove_all(net.node, str(tmp_path)) == ()
+    assert "KUBE-S" not in net.rules()
+    assert "clusterip" not in net.on_node("nft list tables")
+
+
+async def after_first_sync(net: World, proxy: Running, mode: str, pins: Path) -> None:
+    """`pins`: where eBPF mode would have left something."""
+    async with asyncio.timeout(10):
+        await proxy.loop.complete.wait()
+    await leftovers.remove_others(mode, net.node, str(pins))
