@@ -37,7 +37,7 @@ def test_every_command_of_the_page_works_on_a_node(web: Cluster, tmp_path: Path)
     reached = re.sub(r"https://127\.0\.0\.1:\d+", "https://192.168.50.1:6443", Path(web.kubeconfig).read_text())
     (tmp_path / "kubeconfig").write_text(reached)
     head = [f"cd {tmp_path}", f"export PATH={BIN}:$PATH KUBECONFIG=$PWD/kubeconfig CLUSTERIP_NAME={web.name}"]
-    script = [line for n, command in enumerate(typed) for line in (command, f'echo "@ {n} $?"')]
+    script = [line for n, command in enumerate(typed) for line in (command, f'printf "\\n@ {n} $?\\n"')]
     said = web.exec("node-1", "bash", "-c", "exec 2>&1\n" + "\n".join([*head, *script]), timeout=300)
     status = {int(n): int(s) for n, s in re.findall(r"^@ (\d+) (\d+)$", said, re.MULTILINE)}
     failed = {typed[n]: s for n, s in status.items() if s and not (s == 1 and _SAY_NO.search(typed[n]))}
