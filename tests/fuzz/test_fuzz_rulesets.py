@@ -3,6 +3,7 @@
 What is found is used as trace and doctor would: chains are read, events understood, everything printed.
 """
 
+import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -153,6 +154,67 @@ def test_no_text_is_too_odd_for_a_parser(name: str) -> None:
 def test_depth_is_bounded(opening: str) -> None:
     rule = nft.parse_rule(f"ip saddr {opening * 100_000}")
     nft.rule_text(rule)
+
+
+def _json_of_nft() -> list[object]:
+    """One of each statement and expression that nft's JSON has, as the manual page writes them."""
+    payload = {"payload": {"protocol": "ip", "field": "saddr"}}
+    items: list[object] = [
+        {"match": {"op": "==", "left": {"&": [{"meta": {"key": "mark"}}, 255]}, "right": {"range": [1, 2]}}},
+        {"match": {"op": "in", "left": {"ct": {"key": "state", "dir": "reply"}}, "right": ["new", "related"]}},
+        {
+            "match": {
+                "left": {"fib": {"flags": ["saddr"], "result": "type"}},
+                "right": {"prefix": {"addr": "::", "len": 1}},
+            }
+        },
+        {"vmap": {"key": {"concat": [payload, payload]}, "data": {"set": [[1, {"goto": {"target": "x"}}]]}}},
+        {"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"map": {"key": payload, "data": "@m"}}}},
+        {"dnat": {"addr": {"map": {"key": {"numgen": {"mode": "inc", "mod": 2}}, "data": {"set": [[0, "1.1.1.1"]]}}}}},
+        {
+            "set": {
+                "op": "add",
+                "elem": {"elem": {"val": payload, "timeout": 5}},
+                "set": "@s",
+                "stmt": [{"counter": None}],
+            }
+        },
+        {"limit": {"rate": 1, "per": "second", "burst": 5, "inv": True}},
+        {"reject": {"type": "icmp", "expr": "x"}},
+        {"log": {"prefix": "a", "flags": ["tcp"]}},
+        {"jhash": {"mod": 1, "expr": payload}},
+        {"xt": {"type": "match", "name": "x"}},
+        {"quota": {"val": 1}},
+    ]
+    return items
+
+
+@st.composite
+def misshapen(draw: st.DrawFn) -> object:
+    """JSON of nft with a part of it replaced, removed or put elsewhere."""
+
+    def changed(value: object) -> object:
+        if draw(st.integers(0, 9)) == 0:
+            return draw(st.sampled_from([None, True, -1, "", "@x", "*", [], {}, [[]], *_json_of_nft()]))
+        if isinstance(value, dict):
+            return {key: changed(item) for key, item in value.items() if draw(st.integers(0, 19))}
+        return [changed(item) for item in value] if isinstance(value, list) else value
+
+    return changed(draw(st.sampled_from(_json_of_nft())))
+
+
+@settings(max_examples=500)
+@given(st.lists(misshapen(), max_size=4))
+def test_no_json_of_nft_is_too_misshapen(items: list[object]) -> None:
+    where = {"family": "ip", "table": "t"}
+    document = [
+        {"table": {"family": "ip", "name": "t"}},
+        {"chain": {**where, "name": "c"}},
+        {"rule": {**where, "chain": "c", "expr": items}},
+        {"set": {**where, "name": "s", "type": "ipv4_addr", "elem": items}},
+        {"map": {**where, "name": "m", "type": "ipv4_addr", "map": "mark", "elem": [[item, item] for item in items]}},
+    ]
+    use(recognise.read("f", json.dumps({"nftables": document}).encode()))
 
 
 def test_json_is_not_followed_without_end() -> None:

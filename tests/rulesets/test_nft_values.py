@@ -285,3 +285,16 @@ def test_priorities_are_numbers(text: str, family: str, value: int) -> None:
     dump = f"table {family} t {{\n chain c {{\n  type filter hook output priority {text}; policy drop;\n }}\n}}\n"
     hook = nft.read(dump).values.tables[v.TableName(family, "t")].chains["c"].hook
     assert hook == v.Hook("filter", "output", value, "drop")
+
+
+@pytest.mark.parametrize(
+    "element",
+    ['{"prefix": {"addr": "10.0.0.0"}}', '{"elem": {}}', '{"concat": [{"range": [1]}]}', "null", '{"a": 1, "b": 2}'],
+)
+def test_an_element_of_json_that_is_not_understood_hides_no_other(element: str) -> None:
+    head = '"family": "ip", "table": "t", "name": "s", "type": "ipv4_addr"'
+    item = f'{{"set": {{{head}, "elem": [{element}, "10.0.0.1"]}}}}'
+    reading = nft.read_json(f'{{"nftables": [{{"table": {{"family": "ip", "name": "t"}}}}, {item}]}}')
+    odd, plain = reading.values.tables[v.TableName("ip", "t")].sets["s"].elements
+    assert isinstance(odd.key, v.OtherExpression)
+    assert plain == v.Element(v.Address("10.0.0.1"))

@@ -17,6 +17,8 @@ class Unreadable(Exception):
     """This JSON is no expression; the caller keeps it as text."""
 
 
+_NOT_LIKE_THAT = (Unreadable, KeyError, ValueError, TypeError, RecursionError)
+
 _Quoted: TypeAlias = tuple[bool, ...]  # of each part of a value: whether it names an interface
 
 
@@ -30,7 +32,7 @@ def statement(given: JSON, family: str) -> v.Statement:
         if read is not None:
             return read(body)
         return _verdict(kind, body) or _counted(kind, body)
-    except (Unreadable, KeyError, ValueError, TypeError, RecursionError):
+    except _NOT_LIKE_THAT:
         return v.OtherStatement(msgspec.json.encode(given).decode())
 
 
@@ -126,8 +128,16 @@ def _set(given: JSON, quoted: _Quoted, *, is_map: bool) -> v.SetName | v.Element
     return v.Elements(tuple(element(item, quoted, is_map) for item in items))
 
 
+def tolerant_element(given: JSON, quoted: _Quoted, is_map: bool) -> v.Element:
+    """Never fails: what cannot be understood is an OtherExpression of its JSON."""
+    try:
+        return element(given, quoted, is_map)
+    except _NOT_LIKE_THAT:
+        return v.Element(v.OtherExpression(msgspec.json.encode(given).decode()))
+
+
 def element(given: JSON, quoted: _Quoted, is_map: bool) -> v.Element:
-    """Raises Unreadable."""
+    """Raises one of `_NOT_LIKE_THAT`."""
     if is_map:
         if not isinstance(given, list) or len(given) != 2:
             raise Unreadable
@@ -256,7 +266,7 @@ _STATEMENTS: dict[str, Callable[[JSON], v.Statement]] = {
 
 
 def expression(given: JSON, quoted: _Quoted = (False,)) -> v.Expression:
-    """`quoted`: of each part, whether its strings name interfaces. Raises Unreadable."""
+    """`quoted`: of each part, whether its strings name interfaces. Raises one of `_NOT_LIKE_THAT`."""
     match given:
         case bool():
             return v.Word("exists" if given else "missing")

@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 from clusterip.rulesets.evidence import INPUT, Origin, Problems, Reading
 from clusterip.rulesets.lazy import Lazy
 from clusterip.rulesets.nft import values as v
-from clusterip.rulesets.nft.jsonrules import JSON, Unreadable, duration, element, statement
+from clusterip.rulesets.nft.jsonrules import JSON, duration, statement, tolerant_element
 
 
 class _Table(Struct, gc=False):
@@ -200,11 +200,7 @@ def _set(given: _Set, is_map: bool, added: Sequence[Raw]) -> v.Set:
     elements: list[v.Element] = []
     for raw in (given.elem, *added):
         found = _decoded(raw)
-        for one in found if isinstance(found, list) else ():
-            try:
-                elements.append(element(one, quoted, is_map))
-            except Unreadable:
-                elements.append(v.Element(v.OtherExpression(msgspec.json.encode(one).decode())))
+        elements += [tolerant_element(one, quoted, is_map) for one in (found if isinstance(found, list) else ())]
     return v.Set(
         given.name,
         types,
