@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from clusterip.errors import BadInput, Unavailable
+from clusterip.lab import cgroups
 from clusterip.lab.certificates import Authority, token
 from clusterip.lab.plan import API_PORT, CONTROL_PLANE_IP, DOMAIN, PODS, Plan, node_ip
 from clusterip.lab.state import State, write
@@ -117,8 +118,17 @@ def proxy_config(plan: Plan, state: State, node: str, given: Mapping[str, object
     kubeconfig_file = {"kubeconfig": str(state.directory / f"{PROXY}.kubeconfig")}
     document["clientConnection"] = _section(given, "clientConnection") | kubeconfig_file
     # kube-proxy's own is a second. Here people watch, and the clusters are small.
-    document["iptables"] = {"minSyncPeriod": "100ms"} | _section(given, "iptables")
+    for section in ("iptables", "nftables"):
+        document[section] = {"minSyncPeriod": "100ms"} | _section(given, section)
+    document["ebpf"] = _sockets(plan, state, node) | _section(given, "ebpf")
     return yaml.safe_dump(document, sort_keys=False)
+
+
+def _sockets(plan: Plan, state: State, node: str) -> dict[str, object]:
+    """What eBPF mode must not share with other nodes of the machine."""
+    group = cgroups.of_member(plan, node)
+    own: dict[str, object] = {"directory": str(state.directory / "bpf" / node)}
+    return own | ({"cgroup": group} if group else {})
 
 
 def _section(given: Mapping[str, object], name: str) -> dict[str, object]:

@@ -21,7 +21,7 @@ HOST_IP, HOST_GATEWAY = "169.254.50.2", "169.254.50.1"
 AGENT_PORT, METRICS_PORT, HEALTH_PORT = 10250, 10249, 10256  # on each node
 MAX_NODES = 100
 MAX_NAME = 12  # characters: with a suffix it must fit into the 15 of a link's name
-PROXY_MODES = ("iptables",)
+PROXY_MODES = ("iptables", "nftables", "ebpf")
 VARIANTS = ("nft", "legacy")
 
 

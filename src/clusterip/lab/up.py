@@ -107,10 +107,10 @@ class Rise:
             loopback = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
             with netns.inside(self._plan.netns(CONTROL_PLANE)):
                 fabric = stack.enter_context(socket.create_server((CONTROL_PLANE_IP, API_PORT), backlog=512))
+            groups = cgroups.make(self._plan)
             files.write_all(self._plan, self._state, self._given, loopback.getsockname()[1])
             for listener in (loopback, fabric):
                 listener.set_inheritable(True)
-            groups = cgroups.make(self._plan)
             made = components(self._plan, self._state, (loopback.fileno(), fabric.fileno()), groups)
             write(self._state.directory / "components.json", msgspec.json.encode(made))
             leave_supervisor(self._state)

@@ -78,7 +78,7 @@ class EBPF(Section, frozen=True):
     """Not kube-proxy's: it has no such mode. Packets that no socket of ours sends are `nftables`'."""
 
     cgroup: str = ""  # whose processes' sockets are served; "": the machine's root, all of them
-    directory: str = "/run/clusterip/bpf"  # where to mount a bpf file system for what outlives the process
+    directory: str = "/run/clusterip-ebpf"  # where to mount a bpf file system for what outlives the process
     localhost_node_ports: bool = True  # node ports on 127.0.0.1 and ::1, for the node's own processes
 
 

@@ -2,15 +2,13 @@
 
 import errno
 import os
-from pathlib import Path
 
 from clusterip.dataplane.ebpf.attach import Place, probe
 from clusterip.dataplane.ebpf.program import Program
 from clusterip.errors import Unavailable
-from clusterip.kernel import cgroup, sockdestroy
+from clusterip.kernel import sockdestroy
 from clusterip.kernel.bpf import BpfRefused
 
-DIRECTORY = Path("/run/clusterip/bpf")  # where the proxy mounts a bpf file system for itself
 _HINT = "mode: nftables works without"
 
 
@@ -30,11 +28,6 @@ def check(place: Place, program: Program) -> None:
             "send to backends that are gone",
             hint=_HINT,
         )
-
-
-def default_place() -> Place:
-    """The whole machine. Raises Unavailable where only a container's part of it is seen."""
-    return Place(cgroup.machine_root(), DIRECTORY)
 
 
 def _reason(refused: BpfRefused) -> str:
