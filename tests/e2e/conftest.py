@@ -1,4 +1,7 @@
-"""One cluster of three nodes for all tests of this folder, used as a person uses it: `clusterip` and `kubectl`."""
+"""One cluster of three nodes for all tests of this folder, used as a person uses it: `clusterip` and `kubectl`.
+
+CLUSTERIP_MODE says by which proxy mode: `CLUSTERIP_MODE=nftables pytest tests/e2e`.
+"""
 
 import json
 import os
@@ -15,6 +18,9 @@ from typing import Any
 import pytest
 
 BIN = Path(sys.executable).parent
+MODE = os.environ.get("CLUSTERIP_MODE", "iptables")
+
+iptables_mode = pytest.mark.skipif(MODE != "iptables", reason="reads the chains of iptables mode")
 
 
 def program(name: str) -> str:
@@ -89,9 +95,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     config = tmp_path_factory.mktemp("proxy") / "config.yaml"
     config.write_text(
         "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
-        "iptables:\n  syncPeriod: 3s\n  minSyncPeriod: 100ms\n"
+        + "".join(f"{mode}:\n  syncPeriod: 3s\n  minSyncPeriod: 100ms\n" for mode in ("iptables", "nftables"))
     )
-    made.clusterip("up", "--nodes", "3", "--proxy-config", str(config))
+    made.clusterip("up", "--nodes", "3", "--proxy-mode", MODE, "--proxy-config", str(config))
     try:
         made.kubeconfig = made.clusterip("kubeconfig").stdout.strip()
         yield made

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Cluster, app, program, until
+from .conftest import Cluster, app, iptables_mode, program, until
 
 pytestmark = pytest.mark.e2e
 
 
+@iptables_mode
 def test_hands_on_of_the_first_text(cluster: Cluster, namespace: str) -> None:
     """A Deployment of three, exposed; its ClusterIP; KUBE-SERVICES -> KUBE-SVC with 1/3, 1/2, 1 -> KUBE-SEP."""
     k = cluster.kubectl

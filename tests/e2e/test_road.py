@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from .conftest import Cluster, app, program, reaches, until
+from .conftest import MODE, Cluster, app, iptables_mode, program, reaches, until
 
 pytestmark = pytest.mark.e2e
 
@@ -216,6 +216,7 @@ def test_a_udp_flow_moves_when_its_backend_is_removed(cluster: Cluster, namespac
     assert seen[-1] != victim
 
 
+@iptables_mode
 def test_flushed_and_deleted_rules_come_back_and_foreign_rules_stay(cluster: Cluster, namespace: str) -> None:
     address = app(cluster, namespace)
     foreign = ["-t", "nat", "-I", "POSTROUTING", "-s", "203.0.113.77/32", "-j", "RETURN"]
@@ -232,6 +233,17 @@ def test_flushed_and_deleted_rules_come_back_and_foreign_rules_stay(cluster: Clu
     cluster.exec("node-2", "iptables", *foreign)
     time.sleep(4)
     assert "203.0.113.77" in cluster.exec("node-2", "iptables", "-t", "nat", "-S", "POSTROUTING")
+
+
+@pytest.mark.skipif(MODE == "iptables", reason="harms the table of nftables mode")
+@pytest.mark.parametrize("damage", ["flush chain ip clusterip services", "delete table ip clusterip", "flush ruleset"])
+def test_a_damaged_table_comes_back_and_foreign_tables_stay(cluster: Cluster, namespace: str, damage: str) -> None:
+    address = app(cluster, namespace)
+    cluster.exec("node-2", "nft", *damage.split())
+    cluster.exec("node-2", "nft", "add", "table", "inet", "somebody")
+    until(lambda: reaches(cluster, "node-2", address), seconds=15)
+    time.sleep(4)
+    assert "table inet somebody" in cluster.exec("node-2", "nft", "list", "tables")
 
 
 def test_names_resolve_and_a_stale_answer_stays_right(cluster: Cluster, namespace: str) -> None:
