@@ -298,3 +298,12 @@ def test_an_element_of_json_that_is_not_understood_hides_no_other(element: str) 
     odd, plain = reading.values.tables[v.TableName("ip", "t")].sets["s"].elements
     assert isinstance(odd.key, v.OtherExpression)
     assert plain == v.Element(v.Address("10.0.0.1"))
+
+
+@pytest.mark.parametrize("odd", ["10.0.0.2 : goto", "10.0.0.2 : goto a b", "10.0.0.2 : ", "10.0.0.2 : drop . drop"])
+def test_an_element_whose_value_is_cut_off_hides_no_other(odd: str) -> None:
+    elements = f"10.0.0.1 : drop, {odd}, 10.0.0.3 : accept"
+    text = f"table ip t {{\n map m {{\n  type ipv4_addr : verdict\n  elements = {{ {elements} }}\n }}\n}}\n"
+    first, second, third = nft.read(text).values.tables[v.TableName("ip", "t")].sets["m"].elements
+    assert (first.value, third.value) == (v.Drop(), v.Accept())
+    assert isinstance(second.key, v.OtherExpression)

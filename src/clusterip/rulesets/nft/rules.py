@@ -247,16 +247,15 @@ _OPTION = re.compile(r"\b(?:timeout|expires|counter|limit|comment|last)\b|[&|^(]
 def _plain_element(text: str) -> v.Element:
     """One without options: "10.96.0.1 . tcp . 443 : goto service-x". It is what there are many of."""
     key, colon, value = text.partition(" : ")
-    parts = key.split(" . ")
-    found = literal(key.strip()) if len(parts) == 1 else v.Concat(tuple(map(literal, map(str.strip, parts))))
+    parts = [part.strip() for part in key.split(" . ")]
+    if any(not part or " " in part for part in parts):
+        return v.Element(v.OtherExpression(text))
+    found = literal(parts[0]) if len(parts) == 1 else v.Concat(tuple(map(literal, parts)))
     if not colon:
         return v.Element(found)
     words = Words(value.split())
-    given = verdict(words)
-    if given is None:
-        given_parts = value.split(" . ")
-        one = len(given_parts) == 1
-        return v.Element(
-            found, literal(value.strip()) if one else v.Concat(tuple(map(literal, map(str.strip, given_parts))))
-        )
-    return v.Element(found, given)
+    try:
+        given: v.Expression | v.Verdict = verdict(words) or expression(words, value=True)
+    except Unreadable:
+        return v.Element(v.OtherExpression(text))
+    return v.Element(v.OtherExpression(text)) if words.peek() else v.Element(found, given)
