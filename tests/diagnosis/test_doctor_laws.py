@@ -53,11 +53,11 @@ def test_no_damage_to_the_input_breaks_a_diagnosis(texts: Sequence[str], node: s
 
 @st.composite
 def clusters(draw: st.DrawFn) -> str:
-    """Services of which each has a ready backend."""
+    """Services of one family or both, of which each has a ready backend in each."""
     documents = []
     for number in range(draw(st.integers(1, 4))):
-        six = draw(st.booleans())
-        vip = f"fd00:96::{number + 2:x}" if six else f"10.96.0.{number + 2}"
+        families = draw(st.sampled_from([["IPv4"], ["IPv6"], ["IPv4", "IPv6"], ["IPv6", "IPv4"]]))
+        addresses = [f"fd00:96::{number + 2:x}" if f == "IPv6" else f"10.96.0.{number + 2}" for f in families]
         kind = draw(st.sampled_from(["ClusterIP", "NodePort", "LoadBalancer"]))
         node_port = f", nodePort: {31000 + number}" if kind != "ClusterIP" else ""
         affinity = draw(st.sampled_from(["None", "ClientIP"]))
@@ -70,19 +70,20 @@ def clusters(draw: st.DrawFn) -> str:
                 metadata: {{name: s{number}, namespace: default}}
                 spec:
                   type: {kind}
-                  clusterIP: '{vip}'
-                  clusterIPs: ['{vip}']
-                  ipFamilies: [{"IPv6" if six else "IPv4"}]
+                  clusterIP: '{addresses[0]}'
+                  clusterIPs: {addresses}
+                  ipFamilies: {families}
                   sessionAffinity: {affinity}
                   ports: [{{port: 80, targetPort: 8080{node_port}}}]
                 """
             )
         )
-        hosts = draw(st.sets(st.integers(2, 250), min_size=1, max_size=6))
-        addresses = [f"'fd00:244::{host:x}'" if six else f"10.244.1.{host}" for host in sorted(hosts)]
-        endpoints = ", ".join(ready(address, ", nodeName: node-1") for address in addresses)
-        made = slice_of(f"s{number}", endpoints, '{name: "", port: 8080}')
-        documents.append(made.replace("IPv4", "IPv6") if six else made)
+        hosts = sorted(draw(st.sets(st.integers(2, 250), min_size=1, max_size=6)))
+        for family in families:
+            form = "'fd00:244::{:x}'" if family == "IPv6" else "10.244.1.{}"
+            endpoints = ", ".join(ready(form.format(host), ", nodeName: node-1") for host in hosts)
+            made = slice_of(f"s{number}", endpoints, '{name: "", port: 8080}', suffix=family.lower())
+            documents.append(made.replace("addressType: IPv4", f"addressType: {family}"))
     return "".join(documents)
 
 

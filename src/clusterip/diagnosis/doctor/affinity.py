@@ -97,8 +97,7 @@ def _per_port(
     key: Key, ports: Sequence[str], seconds: int, evidence: tuple[Evidence, ...], programs: Sequence[Programmed]
 ) -> Finding:
     message = f"ClientIP affinity is kept for each Service port by itself ({', '.join(ports)}): a client that uses "
-    message += "two of them "
-    message += "may be at two backends."
+    message += "two of them may be at two backends."
     of_it = {p.chain or str(p.frontend): p for p in programs if p.key == key and any(p.shares.values())}
     if len(of_it) > 1:
         shares = [sorted(p.shares.values()) for p in of_it.values()]
@@ -107,15 +106,12 @@ def _per_port(
             message += " The first connections of a new client to two ports meet the same one with probability "
             message += f"{same.numerator}/{same.denominator}."
         message += f" {'; '.join(f'{p.frontend} -> {share_list(p.shares)}' for p in of_it.values())}."
-    message += (
-        f" Each remembers for {seconds or DEFAULT_SECONDS} s from the client's last connection. This is not a fault."
-    )
+    message += f" Each remembers for {seconds or DEFAULT_SECONDS} s from the client's last connection. This is not a "
+    message += "fault."
     return Finding("affinity-per-port", "I", f"service {key}", message, evidence)
 
 
 def _refresh(key: Key, seconds: int, evidence: tuple[Evidence, ...]) -> Finding:
-    message = (
-        f"A client keeps its backend until {seconds} s after its last new connection, not after its first: one that "
-    )
-    message += "connects often enough is never moved. This is not a fault."
+    message = f"A client keeps its backend until {seconds} s after its last new connection, not after its first: one "
+    message += "that connects often enough is never moved. This is not a fault."
     return Finding("affinity-refresh", "I", f"service {key}", message, evidence[:1])

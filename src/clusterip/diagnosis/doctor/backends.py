@@ -1,7 +1,7 @@
 """Whom the API says a Service port sends to, with the Service or without, by slices or by Endpoints. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clusterip.diagnosis.doctor.known import Key, Known
 from clusterip.diagnosis.packet import socket
@@ -38,6 +38,11 @@ class Wanted:
     usable: tuple[str, ...]  # those that new connections should go to; sorted
     going: frozenset[str] = frozenset()  # those that are terminating
     exact: bool = True  # False: hints or a Local policy leave some out on some nodes, and the node is not known
+
+    def of_family(self, *, six: bool) -> "Wanted":
+        """Those that a frontend of this family may be sent to."""
+        mine = frozenset(b for b in self.held if b.startswith("[") == six)
+        return replace(self, held=mine, usable=tuple(b for b in self.usable if b in mine))
 
 
 def wanted(known: Known, key: Key) -> Mapping[str, Wanted]:

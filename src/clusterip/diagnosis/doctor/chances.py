@@ -86,9 +86,9 @@ def _rounding(rounded: Sequence[tuple[Programmed | None, str, Evidence, Sequence
     _, label, place, shares = max(rounded, key=lambda r: len(r[3]))
     count = len(shares)
     most = max(abs(s - Fraction(1, count)) for s in shares)
-    message = "The probabilities grow from rule to rule, because each is asked only of what the rules before left: the "
-    message += f"{count} backends get 1/{count} each, but for at most {float(most):.1e}, which is how finely they are "
-    message += "written and the kernel can count (2^-31). This is not a fault."
+    message = "The probabilities grow from rule to rule, because each is asked only of what the rules before left: "
+    message += f"the {count} backends get 1/{count} each, but for at most {float(most):.1e}, which is how finely they "
+    message += "are written and the kernel can count (2^-31). This is not a fault."
     message += f" So it is with {len(rounded) - 1} more chains." if len(rounded) > 1 else ""
     shown = ", ".join(exact_percent(s) for s in shares[:5]) + (", ..." if count > 5 else "")
     return Finding("rounding-only", "I", label, message, (place, Evidence(f"shares: {shown}")))

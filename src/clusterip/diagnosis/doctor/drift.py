@@ -26,7 +26,7 @@ def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
 
 def _against_api(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
     """A ready backend is missing only if no program of the node sends to it."""
-    wants: dict[Key, Mapping[str, object]] = {}
+    wants: dict[Key, Mapping[str, Wanted]] = {}
     used: defaultdict[tuple[str, Frontend], set[str]] = defaultdict(set)
     for p in programs:
         used[p.name, p.frontend] |= {b for b, share in p.shares.items() if share}
@@ -37,11 +37,13 @@ def _against_api(known: Known, programs: Sequence[Programmed]) -> Iterator[Findi
             continue
         if key not in wants:
             wants[key] = wanted(known, key)
-        found = wanted(known, key).get(p.port_name) if wants[key] else None
-        if found is None:
-            if wants[key] and p.shares and not wants[key].keys() & {p.port_name}:
+        six = _is_six(p)
+        found = wants[key].get(p.port_name)
+        if found is None or six is None:
+            if found is None and wants[key] and p.shares and not wants[key].keys() & {p.port_name}:
                 yield from _once(told, _port_gone(p))
             continue
+        found = found.of_family(six=six)
         stale = {b: share for b, share in p.shares.items() if b not in found.held and share}
         if stale:
             yield from _once(told, _stale(p, stale, found.usable))
@@ -52,6 +54,13 @@ def _against_api(known: Known, programs: Sequence[Programmed]) -> Iterator[Findi
         missing = [b for b in found.usable if b not in used[p.name, p.frontend] and b not in p.shares]
         if missing and found.exact and not _of_this_node(p):
             yield from _once(told, _missing(p, missing, found.usable))
+
+
+def _is_six(p: Programmed) -> bool | None:
+    """None: of a node port that leads nowhere nothing tells."""
+    if p.frontend.address:
+        return ":" in p.frontend.address
+    return next((b.startswith("[") for b in p.shares), None)
 
 
 def _once(told: set[tuple[str, str, str]], finding: Finding) -> Iterator[Finding]:
@@ -70,12 +79,9 @@ def _of_this_node(p: Programmed) -> bool:
 def _stale(p: Programmed, stale: Mapping[str, Fraction], usable: Sequence[str]) -> Finding:
     share = sum(stale.values(), Fraction(0))
     variant = f" (iptables {p.variant})" if p.variant else ""
-    message = (
-        f"The rules{variant} send {percent(share)} of new connections of {p.frontend} to {', '.join(stale)}, which "
-    )
-    message += f"no slice holds. Rules: {share_list(p.shares)}; API: {equal_shares(usable) or 'no usable backend'}. "
-    message += "The proxy is not "
-    message += "applying updates."
+    message = f"The rules{variant} send {percent(share)} of new connections of {p.frontend} to {', '.join(stale)}, "
+    message += f"which no slice holds. Rules: {share_list(p.shares)}; API: "
+    message += f"{equal_shares(usable) or 'no usable backend'}. The proxy is not applying updates."
     evidence = (p.place, *(Evidence(f"{backend} {share_text(part)}") for backend, part in stale.items()))
     return Finding("stale-endpoint", "E", p.object, message, evidence, share, _STALE_REMEDY)
 
@@ -85,8 +91,7 @@ def _unusable(p: Programmed, unusable: Mapping[str, Fraction], found: Wanted) ->
     going = all(b in found.going for b in unusable)
     what = "which is shutting down" if going else "which is not ready"
     message = f"The rules send {percent(share)} of new connections of {p.frontend} to {', '.join(unusable)}, {what} "
-    message += "by its "
-    message += f"slice. Rules: {share_list(p.shares)}; API: {equal_shares(found.usable) or 'no usable backend'}."
+    message += f"by its slice. Rules: {share_list(p.shares)}; API: {equal_shares(found.usable) or 'no usable backend'}."
     if going:
         return Finding("traffic-to-terminating", "W", p.object, message, (p.place,), share, _STALE_REMEDY)
     return Finding("stale-endpoint", "E", p.object, message, (p.place,), share, _STALE_REMEDY)
@@ -94,19 +99,18 @@ def _unusable(p: Programmed, unusable: Mapping[str, Fraction], found: Wanted) ->
 
 def _port_gone(p: Programmed) -> Finding:
     share = sum(p.shares.values(), Fraction(0))
-    message = (
-        f"The rules send {p.frontend} to {', '.join(p.shares)}, and no slice of the Service has a port of this name."
-    )
+    message = f"The rules send {p.frontend} to {', '.join(p.shares)}, and no slice of the Service has a port of this "
+    message += "name."
     return Finding("stale-endpoint", "E", p.object, message, (p.place,), share, _STALE_REMEDY)
 
 
 def _missing(p: Programmed, missing: Sequence[str], usable: Sequence[str]) -> Finding:
     message = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} ready in the slices, and the rules for "
-    message += f"{p.frontend} do not use {'it' if len(missing) == 1 else 'them'}: "
-    message += f"{len(usable) - len(missing)} of {len(usable)} backends get all connections."
+    message += f"{p.frontend} do not use {'it' if len(missing) == 1 else 'them'}: {len(usable) - len(missing)} of "
+    message += f"{len(usable)} backends get all connections."
     if len(missing) == len(usable):
-        message = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} ready in the slices, and the rules for "
-        message += f"{p.frontend} use none of the ready backends."
+        message = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} ready in the slices, and the rules "
+        message += f"for {p.frontend} use none of the ready backends."
     share = None if any(p.shares.values()) else Fraction(1)
     return Finding("missing-endpoint", "E", p.object, message, (p.place,), share, _STALE_REMEDY)
 
@@ -149,10 +153,8 @@ def _duplicates(programs: Sequence[Programmed], variants: bool) -> Iterator[Find
             evidence.append(Evidence(f"{name}: {frontend} -> {share_list(p.shares)}", p.place.file, p.place.line))
     for name in names if not evidence else ():
         evidence.append(held[name][0].place)
-    remedy = (
-        "iptables-legacy-save | grep -v KUBE | iptables-legacy-restore   # if kube-proxy writes the other variant; "
-    )
-    remedy += "or restart the node"
+    remedy = "iptables-legacy-save | grep -v KUBE | iptables-legacy-restore   # if kube-proxy writes the other "
+    remedy += "variant; or restart the node"
     if "nftables" in held:
         remedy = "kube-proxy --cleanup   # with the mode that is no longer used; or restart the node"
     yield Finding("duplicate-backends", "E", " and ".join(names), message, tuple(evidence), None, remedy)
@@ -196,10 +198,8 @@ def _drift(
     extra = sorted({b for f in odd for b in (backends[f] or frozenset()) - (usual or frozenset())})
     parts = [f"misses {', '.join(lacking)}"] if lacking else []
     parts += [f"still has {', '.join(extra)}"] if extra else []
-    message = (
-        f"{len(odd)} of {len(backends)} nodes ({', '.join(odd)}) {' and '.join(parts) or 'differs'} for {frontend}: "
-    )
-    message += "kube-proxy there is not syncing."
+    message = f"{len(odd)} of {len(backends)} nodes ({', '.join(odd)}) {' and '.join(parts) or 'differs'} for "
+    message += f"{frontend}: kube-proxy there is not syncing."
     evidence = []
     for f in backends:
         if f not in of_node:
@@ -208,9 +208,8 @@ def _drift(
         evidence.append(Evidence(f"{frontend} -> {share_list(of_node[f].shares)}", f, of_node[f].place.line))
     first = next(iter(of_node.values()))
     worst = max((_lost(of_node.get(f), usual) for f in odd), default=Fraction(0))
-    remedy = (
-        "kubectl logs -n kube-system -l k8s-app=kube-proxy --tail=50   # on that node; then restart its kube-proxy pod"
-    )
+    remedy = "kubectl logs -n kube-system -l k8s-app=kube-proxy --tail=50   # on that node; then restart its "
+    remedy += "kube-proxy pod"
     return Finding("node-drift", "E", first.object, message, tuple(evidence), worst or None, remedy)
 
 

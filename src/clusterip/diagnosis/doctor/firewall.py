@@ -99,10 +99,8 @@ def _told(known: Known, one: _Stopped, tried: int) -> Finding:
     if finding.id == "forward-policy-drop":
         message = f"Nothing accepts what is forwarded to pods, and the policy of {finding.object} is DROP: {whose} "
         message += f"connections to {scope} are translated and then dropped."
-        remedy = (
-            "iptables -A FORWARD -s POD-RANGE -j ACCEPT; iptables -A FORWARD -d POD-RANGE -j ACCEPT   # Docker sets "
-        )
-        remedy += "the policy: iptables -P FORWARD ACCEPT"
+        remedy = "iptables -A FORWARD -s POD-RANGE -j ACCEPT; iptables -A FORWARD -d POD-RANGE -j ACCEPT   # Docker "
+        remedy += "sets the policy: iptables -P FORWARD ACCEPT"
         return Finding(finding.id, "E", finding.object, message, finding.evidence, one.share or None, remedy)
     behind = _shadowed(known, finding.object, place)
     message = f"{finding.object}: a rule that is no Service's stops {whose} connections to {scope}: {place.text}."
@@ -160,10 +158,8 @@ def _without_services(known: Known) -> Iterator[Finding]:
         )
         if accepts:
             continue
-        message = (
-            "The policy of FORWARD is DROP, and nothing accepts what is forwarded to pods: a Service's packets are "
-        )
-        message += "translated and then dropped, but for those that are masqueraded."
+        message = "The policy of FORWARD is DROP, and nothing accepts what is forwarded to pods: a Service's packets "
+        message += "are translated and then dropped, but for those that are masqueraded."
         place = Evidence(":FORWARD DROP", source.file)
         remedy = "iptables -P FORWARD ACCEPT   # or: iptables -A FORWARD -s POD-RANGE -j ACCEPT, and -d POD-RANGE"
         yield Finding("forward-policy-drop", "E", "filter/FORWARD", message, (place,), Fraction(1), remedy)

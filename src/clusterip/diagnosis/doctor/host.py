@@ -1,11 +1,11 @@
 """Settings of the host that break Service traffic, each with its value and the value it needs. Pure."""
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
+from typing import NamedTuple
 
 from clusterip.diagnosis.doctor.hostfacts import node_addresses, setting
 from clusterip.diagnosis.doctor.known import Known
-from clusterip.diagnosis.doctor.programmed import Programmed
+from clusterip.diagnosis.doctor.programmed import Programmed, share_list, share_text
 from clusterip.diagnosis.findings import Evidence, Finding
 from clusterip.rulesets.host import hairpin_modes
 
@@ -26,13 +26,9 @@ def _bridge(known: Known) -> Iterator[Finding]:
         if value != 0:
             continue
         program = "ip6tables" if name.endswith("ip6tables") else "iptables"
-        message = (
-            f"{name} is 0 and must be 1: packets between pods of one bridge pass {program} by, so a ClusterIP whose "
-        )
-        message += (
-            "backend is on the client's own node does not answer: the answer goes straight over the bridge and is not "
-        )
-        message += "translated back."
+        message = f"{name} is 0 and must be 1: packets between pods of one bridge pass {program} by, so a ClusterIP "
+        message += "whose backend is on the client's own node does not answer: the answer goes straight over the "
+        message += "bridge and is not translated back."
         remedy = f"modprobe br_netfilter && sysctl -w {name}=1   # and in /etc/modules-load.d, /etc/sysctl.d"
         yield Finding("br-netfilter", "E", f"setting {name}", message, said, None, remedy)
     whole = [s for s in known.settings if sum(key.startswith("net.") for key in s.values.values) > 200]
@@ -69,12 +65,9 @@ def _reverse_path(known: Known) -> Iterator[Finding]:
         name = f"{prefix}{strict[0] if (values.get(strict[0]) or 0) == STRICT else 'all'}{suffix}"
         ways = {address: owner for address, owner in node_addresses(known).items() if owner[0] == "this node"}
         sure = len({evidence.text.split(" ")[0] for _, evidence in ways.values()}) > 1
-        message = (
-            f"rp_filter is strict (1) on {', '.join(strict[:5])}: a packet is dropped when the way back to its source "
-        )
-        message += "would leave by another interface. Answers of Services that come by a tunnel or a second interface "
-        message += "are lost "
-        message += "without a trace. It needs 0 or 2 (loose)."
+        message = f"rp_filter is strict (1) on {', '.join(strict[:5])}: a packet is dropped when the way back to its "
+        message += "source would leave by another interface. Answers of Services that come by a tunnel or a second "
+        message += "interface are lost without a trace. It needs 0 or 2 (loose)."
         message += "" if sure else " With a single way in and out it harms nothing."
         remedy = f"sysctl -w {name}=2"
         evidence = (source.at(source.values.lines.get(name, 0), f"{name} = 1"),)
@@ -86,54 +79,51 @@ def _recycle(known: Known) -> Iterator[Finding]:
     value, said = setting(known, name)
     if value != 1:
         return
-    message = (
-        f"{name} is 1 and must be 0: of clients behind one address (masqueraded by a node) connections are dropped at "
-    )
-    message += "random, because their time stamps do not grow together."
+    message = f"{name} is 1 and must be 0: of clients behind one address (masqueraded by a node) connections are "
+    message += "dropped at random, because their time stamps do not grow together."
     yield Finding("tcp-tw-recycle", "E", f"setting {name}", message, said, None, f"sysctl -w {name}=0")
 
 
 # --- hairpin ----------------------------------------------------------------------------------------------------------
 
 
+class _Port(NamedTuple):
+    """A port of a bridge that sends nothing back where it came from."""
+
+    bridge: str  # "": not named
+    name: str
+    place: Evidence
+
+
 def _hairpin(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
-    off: list[tuple[str, str, Evidence]] = []
-    for source in known.settings:
-        for mode in hairpin_modes(source.values):
-            if not mode.on:
-                off.append((mode.bridge, mode.port, source.at(mode.line, f"{mode.port} hairpin_mode 0")))
-    promiscuous = set()
-    for given in known.interfaces:
-        for interface in given.values.interfaces:
-            if "PROMISC" in interface.flags:
-                promiscuous.add(interface.name)
-            if interface.hairpin is False and interface.master:
-                off.append(
-                    (interface.master, interface.name, given.at(interface.line, f"{interface.name} hairpin off"))
-                )
-    off = [o for o in off if o[0] not in promiscuous]
+    off = list(_off(known))
     if not off:
         return
-    bridge = off[0][0]
-    ports = ", ".join(port for _, port, _ in off[:5]) + (f" and {len(off) - 5} more" if len(off) > 5 else "")
+    bridge = off[0].bridge
+    ports = ", ".join(port.name for port in off[:5]) + (f" and {len(off) - 5} more" if len(off) > 5 else "")
     message = f"Bridge {bridge or '(not named)'} does not send a frame back out of the port that it came in by "
-    message += "(hairpin_mode 0 on "
-    message += f"{ports}): a pod that is given itself by its own Service waits until it gives up."
-    single = [p for p in programs if len(p.shares) == 1 and p.frontend.address]
-    several = [p for p in programs if len(p.shares) > 1 and p.frontend.address]
-    share: Fraction | None = None
-    if len({p.name for p in programs if p.shares}) == 1:
-        share = max(programs[0].shares.values(), default=None)
-    if single:
-        message += f" Of {single[0].object.removeprefix('service ')} ({next(iter(single[0].shares))}) that is every "
-        message += "one of its "
-        message += "own calls."
-    if several:
-        count = len(several[0].shares)
-        message += f" Of {several[0].object.removeprefix('service ')} it is 1/{count} of a backend's own calls."
+    message += f"(hairpin_mode 0 on {ports}): a pod that is given itself by its own Service waits until it gives up."
+    served = [p for p in programs if p.shares and p.frontend.address]
+    for p in sorted(served, key=lambda p: len(p.shares))[:1]:
+        message += f" Of {p.object.removeprefix('service ')} ({share_list(p.shares)}) that is "
+        message += f"{share_text(max(p.shares.values()))} of a backend's own calls."
+    share = max(served[0].shares.values()) if len({p.name for p in served}) == 1 else None
     remedy = (
         '"hairpinMode": true in the bridge plugin\'s configuration (kubelet: --hairpin-mode=hairpin-veth); at once: '
     )
-    remedy += f"ip link set {off[0][1]} type bridge_slave hairpin on"
-    evidence = tuple(e for _, _, e in off[:5])
+    remedy += f"ip link set {off[0].name} type bridge_slave hairpin on"
+    evidence = tuple(port.place for port in off[:5])
     yield Finding("hairpin-off", "E", f"bridge {bridge}".rstrip(), message, evidence, share, remedy)
+
+
+def _off(known: Known) -> Iterator[_Port]:
+    """A bridge that is promiscuous sends back all the same."""
+    interfaces = [(given, i) for given in known.interfaces for i in given.values.interfaces]
+    promiscuous = {i.name for _, i in interfaces if "PROMISC" in i.flags}
+    for source in known.settings:
+        for mode in hairpin_modes(source.values):
+            if not mode.on and mode.bridge not in promiscuous:
+                yield _Port(mode.bridge, mode.port, source.at(mode.line, f"{mode.port} hairpin_mode 0"))
+    for given, i in interfaces:
+        if i.hairpin is False and i.master and i.master not in promiscuous:
+            yield _Port(i.master, i.name, given.at(i.line, f"{i.name} hairpin off"))

@@ -1,13 +1,15 @@
 """Faults that only IPVS has. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from clusterip.diagnosis.doctor.backends import members
 from clusterip.diagnosis.doctor.hostfacts import setting
 from clusterip.diagnosis.doctor.known import Key, Known, Sourced
 from clusterip.diagnosis.doctor.programmed import Frontend, names_by_address
-from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.diagnosis.findings import Evidence, Finding, Level
 from clusterip.diagnosis.packet import socket
 from clusterip.rulesets import ipvs
 
@@ -16,63 +18,45 @@ NAMED = 5  # connections that are shown
 
 def find(known: Known) -> Iterator[Finding]:
     names = names_by_address(known)
+    api = _endpoints(known)
     for source in known.ipvs:
         for service in source.values.services:
-            yield from _weights(known, source, service, names)
-            yield from _persistent(known, source, service, names)
+            of = _Virtual(source, service, _object(service, names))
+            yield from _weights(of, api)
+            yield from _persistent(known, of)
     yield from _port_reuse(known)
 
 
-def _object(service: ipvs.VirtualService, names: dict[Frontend, str]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Virtual:
+    """A virtual service, where it stands, and what a finding names."""
+
+    source: Sourced[ipvs.Services]
+    service: ipvs.VirtualService
+    object: str
+
+    @property
+    def frontend(self) -> str:
+        return socket(self.service.frontend.address, self.service.frontend.port)
+
+    def at(self, text: str) -> Evidence:
+        return self.source.at(self.service.line, f"{self.service.frontend.protocol} {self.frontend}{text}")
+
+
+def _object(service: ipvs.VirtualService, names: Mapping[Frontend, str]) -> str:
     protocol, address, port = service.frontend
     frontend = Frontend(protocol.lower(), address, port)
     return f"service {names[frontend]}" if frontend in names else f"virtual server {frontend}"
 
 
-# --- weights ----------------------------------------------------------------------------------------------------------
+class _Endpoints(NamedTuple):
+    """What the API says of backends."""
+
+    ready: Mapping[str, Evidence]  # and where it says so
+    held: frozenset[str]  # ready or not
 
 
-def _weights(
-    known: Known, source: Sourced[ipvs.Services], service: ipvs.VirtualService, names: dict[Frontend, str]
-) -> Iterator[Finding]:
-    quiet = [s for s in service.servers if s.weight == 0]
-    alive = [s for s in service.servers if s.weight != 0]
-    ready, held = _endpoints(known)
-    protocol, address, port = service.frontend
-    flag = {"TCP": "-t", "UDP": "-u"}.get(protocol, "--sctp-service")
-    for server in quiet:
-        backend = socket(server.address, server.port)
-        place = source.at(service.line, f"{protocol} {socket(address, port)}: {backend} weight 0")
-        if backend in ready:
-            message = f"{backend} is ready in its slice and has weight 0: IPVS gives it no new connection. "
-            message += (
-                "No other server is left, so all are refused."
-                if not alive
-                else (f"The other {len(alive)} get them all.")
-            )
-            remedy = f"ipvsadm -e {flag} {socket(address, port)} -r {backend} -m -w 1   # then upgrade kube-proxy"
-            yield Finding(
-                "ipvs-weight-zero",
-                "E",
-                _object(service, names),
-                message,
-                (place, ready[backend]),
-                Fraction(1) if not alive else None,
-                remedy,
-            )
-        elif not service.persistent and (server.active or server.inactive or backend in held):
-            message = f"{backend} has weight 0 and {server.active or 0} connections: it keeps them and gets no new one "
-            message += "until they end. This is how kube-proxy lets a backend go, not a fault."
-            yield Finding("draining", "I", _object(service, names), message, (place,))
-    if quiet and not alive and not any(socket(s.address, s.port) in ready for s in quiet):
-        message = "Every server has weight 0: new connections are refused."
-        evidence = (source.at(service.line, f"{protocol} {socket(address, port)}"),)
-        yield Finding("no-endpoints", "E", _object(service, names), message, evidence, Fraction(1),
-                      "kubectl get endpointslices -A | grep " + address)  # fmt: skip
-
-
-def _endpoints(known: Known) -> tuple[dict[str, Evidence], frozenset[str]]:
-    """The ready ones, and where it is said; and all."""
+def _endpoints(known: Known) -> _Endpoints:
     ready: dict[str, Evidence] = {}
     held: set[str] = set()
     for s in known.slices:
@@ -86,12 +70,41 @@ def _endpoints(known: Known) -> tuple[dict[str, Evidence], frozenset[str]]:
             for a in subset.addresses:
                 for p in subset.ports:
                     ready[socket(a.ip, p.port)] = known.evidence("Endpoints", key, f"{a.ip} is ready")
-    return ready, frozenset(held | ready.keys())
+    return _Endpoints(ready, frozenset(held | ready.keys()))
 
 
-def _persistent(
-    known: Known, source: Sourced[ipvs.Services], service: ipvs.VirtualService, names: dict[Frontend, str]
-) -> Iterator[Finding]:
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+def _weights(of: _Virtual, api: _Endpoints) -> Iterator[Finding]:
+    servers = of.service.servers
+    quiet = [(socket(s.address, s.port), s) for s in servers if s.weight == 0]
+    alive = len(servers) - len(quiet)
+    for backend, server in quiet:
+        if backend in api.ready:
+            yield _forgotten(of, backend, alive, api.ready[backend])
+        elif not of.service.persistent and (server.active or server.inactive or backend in api.held):
+            message = f"{backend} has weight 0 and {server.active or 0} connections: it keeps them and gets no new one "
+            message += "until they end. This is how kube-proxy lets a backend go, not a fault."
+            yield Finding("draining", "I", of.object, message, (of.at(f": {backend} weight 0"),))
+    if quiet and not alive and not any(backend in api.ready for backend, _ in quiet):
+        message = "Every server has weight 0: new connections are refused."
+        remedy = f"kubectl get endpointslices -A | grep {quiet[0][1].address}"
+        yield Finding("no-endpoints", "E", of.object, message, (of.at(""),), Fraction(1), remedy)
+
+
+def _forgotten(of: _Virtual, backend: str, alive: int, ready: Evidence) -> Finding:
+    message = f"{backend} is ready in its slice and has weight 0: IPVS gives it no new connection. "
+    message += f"The other {alive} get them all." if alive else "No other server is left, so all are refused."
+    flag = {"TCP": "-t", "UDP": "-u"}.get(of.service.frontend.protocol, "--sctp-service")
+    remedy = f"ipvsadm -e {flag} {of.frontend} -r {backend} -m -w 1   # then upgrade kube-proxy"
+    evidence = (of.at(f": {backend} weight 0"), ready)
+    share = None if alive else Fraction(1)
+    return Finding("ipvs-weight-zero", "E", of.object, message, evidence, share, remedy)
+
+
+def _persistent(known: Known, of: _Virtual) -> Iterator[Finding]:
+    service = of.service
     quiet = [s for s in service.servers if s.weight == 0]
     if not service.persistent or not quiet:
         return
@@ -100,26 +113,14 @@ def _persistent(
         return
     gone = ", ".join(socket(s.address, s.port) for s in quiet)
     alive = ", ".join(socket(s.address, s.port) for s in service.servers if s.weight != 0)
-    protocol, address, port = service.frontend
-    message = (
-        f"Clients that are remembered (persistent {service.persistent} s) keep going to {gone}, which has weight 0: "
-    )
-    message += f"all of their new connections. Others go to {alive or 'nobody'}. "
-    message += "net.ipv4.vs.expire_quiescent_template=1 would make IPVS forget them" + (
-        f"; it is {value}." if value is not None else "; what it is here was not given."
-    )
-    place = source.at(
-        service.line, f"{protocol} {socket(address, port)} persistent {service.persistent}; {gone} weight 0"
-    )
-    yield Finding(
-        "ipvs-persistent-quiescent",
-        "E" if value == 0 else "W",
-        _object(service, names),
-        message,
-        (place, *said),
-        None,
-        "sysctl -w net.ipv4.vs.expire_quiescent_template=1",
-    )
+    message = f"Clients that are remembered (persistent {service.persistent} s) keep going to {gone}, which has "
+    message += f"weight 0: all of their new connections. Others go to {alive or 'nobody'}. "
+    message += "net.ipv4.vs.expire_quiescent_template=1 would make IPVS forget them; "
+    message += f"it is {value}." if value is not None else "what it is here was not given."
+    evidence = (of.at(f" persistent {service.persistent}; {gone} weight 0"), *said)
+    remedy = "sysctl -w net.ipv4.vs.expire_quiescent_template=1"
+    level: Level = "E" if value == 0 else "W"
+    yield Finding("ipvs-persistent-quiescent", level, of.object, message, evidence, None, remedy)
 
 
 def _port_reuse(known: Known) -> Iterator[Finding]:
@@ -132,8 +133,7 @@ def _port_reuse(known: Known) -> Iterator[Finding]:
         remedy = "sysctl -w net.ipv4.vs.conn_reuse_mode=0   # or a kernel from 5.9 on"
     elif value == 0 or stuck:
         message = "A client that uses a source port again while IPVS remembers the old connection is sent to the "
-        message += "server "
-        message += "it had before, also when that has weight 0 or is gone: no route to host, or a timeout."
+        message += "server it had before, also when that has weight 0 or is gone: no route to host, or a timeout."
         message += " net.ipv4.vs.conn_reuse_mode is 0." if value == 0 else ""
         remedy = "a kernel from 5.9 on, and sysctl -w net.ipv4.vs.conn_reuse_mode=1"
     else:

@@ -48,12 +48,9 @@ def _conflicts(known: Known) -> Iterator[Finding]:
                 continue
             shown = ", ".join(f"{a.address} ({owner[0]})" for a, owner in taken)
             services = sorted({name for a, _ in taken for name in _services_at(known, a.address)})
-            message = (
-                f"{DEVICE} carries {shown}, which are addresses of nodes. This node answers for them itself, so the "
-            )
-            message += (
-                "kubelet (10250), ssh and the network plugin's tunnels of those nodes cannot be reached from here."
-            )
+            message = f"{DEVICE} carries {shown}, which are addresses of nodes. This node answers for them itself, so "
+            message += "the kubelet (10250), ssh and the network plugin's tunnels of those nodes cannot be reached "
+            message += "from here."
             message += f" They come from {', '.join(services)}." if services else ""
             evidence = [source.at(a.line, f"inet {a.address}/{a.length} {DEVICE}") for a, _ in taken]
             evidence += [owner[1] for _, owner in taken]
@@ -94,10 +91,8 @@ def _filter(known: Known) -> Iterator[Finding]:
             else (f"{address} is a Service's external address; if a node has it as its own (ip addr was not given)")
         )
         evidence = (rule, source.at(held.line, f"{ADDRESSES} holds {address}"), *([owners[address][1]] if sure else ()))
-        message = (
-            f"{owner}, {'and' if sure else 'then'} {FILTER} rejects everything new to it but {ports or 'nothing'}: "
-        )
-        message += "ssh, the API server, the kubelet."
+        message = f"{owner}, {'and' if sure else 'then'} {FILTER} rejects everything new to it but "
+        message += f"{ports or 'nothing'}: ssh, the API server, the kubelet."
         remedy = f"let the load balancer give an address that no node has; ip -4 addr | grep {address} tells"
         level: Level = "E" if sure else "W"
         yield Finding("ipvs-address-conflict", level, f"address {address}", message, evidence, None, remedy)
@@ -143,8 +138,7 @@ def _loopback(known: Known) -> Iterator[Finding]:
         return  # those that are not in it may be of other nodes
     shown = ", ".join(socket(*s) for s in (local or lacking)[:5])
     message = f"{shown} {'is' if len(local or lacking) == 1 else 'are'} not in {LOOPBACK}: a pod that is given itself "
-    message += "by "
-    message += "its own Service is not masqueraded, answers itself directly, and waits until it gives up."
+    message += "by its own Service is not masqueraded, answers itself directly, and waits until it gives up."
     message += "" if local else " The set is empty; that is right only if none of these pods is on this node."
     evidence = (source.at(held.line, f"{LOOPBACK} holds {len(have)} members"),)
     level: Level = "E" if local else "W"
@@ -160,8 +154,7 @@ def _loopback_rule(known: Known) -> Iterator[Finding]:
         asks = any(isinstance(m, ipt.InSet) and m.name.endswith(LOOPBACK) for rule in rules for m in rule.matches)
         if not asks and LOOPBACK in _sets(known):
             message = f"No rule of KUBE-POSTROUTING asks for {LOOPBACK}: a pod that is given itself by its own "
-            message += "Service is not "
-            message += "masqueraded, answers itself directly, and waits until it gives up."
+            message += "Service is not masqueraded, answers itself directly, and waits until it gives up."
             evidence = (source.rule("nat", "KUBE-POSTROUTING", 0, line_text("KUBE-POSTROUTING", rules[0])),)
             yield Finding("ipvs-loopback-missing", "E", "nat/KUBE-POSTROUTING", message, evidence, None, _RESTART)
 
@@ -180,8 +173,8 @@ def _host_masquerade(known: Known) -> Iterator[Finding]:
     """Of the host's own packets the kernel takes the ClusterIP as their source, as kube-ipvs0 has it."""
     value, said = setting(known, "net.ipv4.vs.conntrack")
     if value == 0:
-        message = "net.ipv4.vs.conntrack is 0 and must be 1: without it nothing that IPVS sends on is masqueraded, so "
-        message += "clients that are no pods, this host among them, get no answer from other nodes."
+        message = "net.ipv4.vs.conntrack is 0 and must be 1: without it nothing that IPVS sends on is masqueraded, "
+        message += "so clients that are no pods, this host among them, get no answer from other nodes."
         remedy = "sysctl -w net.ipv4.vs.conntrack=1"
         name = "setting net.ipv4.vs.conntrack"
         yield Finding("ipvs-host-masquerade-missing", "E", name, message, said, Fraction(1), remedy)
@@ -203,8 +196,8 @@ def _host_masquerade(known: Known) -> Iterator[Finding]:
             else ("KUBE-POSTROUTING masquerades nothing")
         )
         message = "In IPVS mode the host's own packets to a ClusterIP carry the ClusterIP as their source, because "
-        message += f"{DEVICE} "
-        message += f"has it. They must be masqueraded, and {what}: this host reaches no backend on another node."
+        message += f"{DEVICE} has it. They must be masqueraded, and {what}: this host reaches no backend on another "
+        message += "node."
         chain = "KUBE-POSTROUTING" if marks else "KUBE-SERVICES"
         evidence = (Evidence(f"nat/{chain}: {what}", source.file),)
         yield Finding("ipvs-host-masquerade-missing", "E", f"nat/{chain}", message, evidence, None, _RESTART)

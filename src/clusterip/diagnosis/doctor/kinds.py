@@ -39,8 +39,8 @@ def _headless_ports(known: Known, key: Key, service: o.Service) -> Iterator[Find
             continue
         target = f"{port.target_port} ({number})" if isinstance(port.target_port, str) else f"{number}"
         message = "The Service is headless: DNS gives the pods' own addresses, and nothing translates ports. Port "
-        message += f"{port.port} reaches port {port.port} of the pod; targetPort {target} has no effect. "
-        message += f"Clients must use {number}."
+        message += f"{port.port} reaches port {port.port} of the pod; targetPort {target} has no effect. Clients must "
+        message += f"use {number}."
         said = known.evidence("Service", key, f"clusterIP: None, port: {port.port}, targetPort: {port.target_port}")
         remedy = f"connect to port {number}, or give the Service a ClusterIP (delete it, and create it without "
         remedy += "clusterIP: None)"

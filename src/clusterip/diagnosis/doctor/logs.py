@@ -139,8 +139,8 @@ def _locked(known: Known, log: Sourced[klog.Log], failed: Sequence[proxylog.Sync
         return
     first, last = failed[0], failed[-1]
     message = f"{len(failed)} sync{'s were' if len(failed) > 1 else ' was'} aborted (first {first.time}, last "
-    message += f"{last.time}) while another program held the xtables lock: the rules are as old as the last sync "
-    message += "that got it."
+    message += f"{last.time}) while another program held the xtables lock: the rules are as old as the last sync that "
+    message += "got it."
     evidence = [log.at(last.line, shortened(last.why, 300))]
     for health in known.healthz:
         message += " That /healthz answers is no evidence that the rules are current."

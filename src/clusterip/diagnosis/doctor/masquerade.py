@@ -86,14 +86,10 @@ def _too_few(known: Known, file: str, without: Sequence[Programmed]) -> Iterator
     flagged = [c for c in known.of_kind("KubeProxyConfiguration") if not c.values.document.get("clusterCIDR")]
     first = without[0]
     more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
-    message = (
-        f"No rule marks connections to {first.frontend}{more} for masquerade. A client that is not a pod (this host by "
-    )
-    message += (
-        "another interface, a second network) keeps its source address; unless the backend's node has a route back "
-    )
-    message += "through this one, the answer goes past it and is not translated back. "
-    message += f"Backends: {share_list(first.shares)}. kube-proxy writes such rules only when it knows the pods' range"
+    message = f"No rule marks connections to {first.frontend}{more} for masquerade. A client that is not a pod (this "
+    message += "host by another interface, a second network) keeps its source address; unless the backend's node has "
+    message += "a route back through this one, the answer goes past it and is not translated back. Backends: "
+    message += f"{share_list(first.shares)}. kube-proxy writes such rules only when it knows the pods' range"
     pods = _range(first)
     message += f"; here they look like {pods}." if pods else "."
     evidence = [first.place]
@@ -120,11 +116,8 @@ def _wrong_source(known: Known, without: Sequence[Programmed]) -> Iterator[Findi
             if not (there and leaves and there.device and leaves.device) or there.device == leaves.device:
                 continue
             message = f"This host's connections to {p.frontend} take the source address of {there.device} "
-            message += f"({there.source or 'its'} "
-            message += (
-                f"route to the ClusterIP), are sent to {backend}, and leave by {leaves.device} with that address: the "
-            )
-            message += "answer comes back by another way, or not at all."
+            message += f"({there.source or 'its'} route to the ClusterIP), are sent to {backend}, and leave by "
+            message += f"{leaves.device} with that address: the answer comes back by another way, or not at all."
             remedy = f"ip route add {p.frontend.address}/32 dev {leaves.device}   # or {_CONFIG}"
             yield Finding("wrong-source-address", "E", p.object, message, (there.place, leaves.place), None, remedy)
             return
@@ -181,41 +174,32 @@ def _is_client(expression: nft.Expression) -> bool:
 def _twice(source: Sourced[Saved]) -> Iterator[Finding]:
     """Another program's rule for what comes from no pod and goes to one, beside kube-proxy's own."""
     for table in source.values.ruleset:
-        own = _masquerading(table, lambda name: name.startswith("KUBE-"))
+        own = _masquerading(table, ours=True)
         foreign = [
-            (name, number, rule)
-            for name, number, rule in _masquerading(table, lambda name: not name.startswith("KUBE-"))
-            if _from_no_pod_to_one(rule)
+            (name, number, rule) for name, number, rule in _masquerading(table, ours=False) if _from_no_pod_to_one(rule)
         ]
         if not (own and foreign):
             continue
         name, number, rule = foreign[0]
         mine, at, kube = own[-1]
         message = f"Two rules masquerade what this host sends to a pod by a Service: {name} rule {number + 1} and "
-        message += f"{mine} rule "
-        message += (
-            f"{at + 1}. The nat table is asked once for each connection, so the first wins; but over VXLAN the outer "
-        )
-        message += (
-            "packet may be rewritten as well, and with checksum offload some kernels then send a wrong checksum: the "
-        )
-        message += "connection comes about after 63 s (1+2+4+8+16+32), or not."
+        message += f"{mine} rule {at + 1}. The nat table is asked once for each connection, so the first wins; but "
+        message += "over VXLAN the outer packet may be rewritten as well, and with checksum offload some kernels then "
+        message += "send a wrong checksum: the connection comes about after 63 s (1+2+4+8+16+32), or not."
         evidence = (
             source.rule(table.name, name, number, line_text(name, rule)),
             source.rule(table.name, mine, at, line_text(mine, kube)),
         )
-        remedy = (
-            "ethtool -K flannel.1 tx-checksum-ip-generic off   # or a kernel from 5.6.13, 5.4.41, 4.19.123, 4.14.181 on"
-        )
+        remedy = "ethtool -K flannel.1 tx-checksum-ip-generic off   # or a kernel from 5.6.13, 5.4.41, 4.19.123, "
+        remedy += "4.14.181 on"
         yield Finding("double-masquerade", "W", f"nat/{name}", message, evidence, None, remedy)
 
 
-def _masquerading(table: ipt.Table, wanted: object) -> list[tuple[str, int, ipt.Rule]]:
-    assert callable(wanted)
+def _masquerading(table: ipt.Table, *, ours: bool) -> list[tuple[str, int, ipt.Rule]]:
     return [
         (name, number, rule)
         for name, chain in table.chains.items()
-        if wanted(name)
+        if name.startswith("KUBE-") == ours
         for number, rule in enumerate(chain.rules)
         if isinstance(rule.target, (ipt.Masquerade, ipt.SNAT))
     ]
@@ -248,10 +232,8 @@ def _everything(source: Sourced[Saved]) -> Iterator[Finding]:
             and not asked
             and not any(not isinstance(m, ipt.Comment) for m in rule.matches)
         ):
-            message = (
-                "KUBE-POSTROUTING masquerades every packet: the match for the mark was lost, as when one version of "
-            )
-            message += "iptables saves what another wrote. Backends see no client's address."
+            message = "KUBE-POSTROUTING masquerades every packet: the match for the mark was lost, as when one "
+            message += "version of iptables saves what another wrote. Backends see no client's address."
             place = source.rule("nat", "KUBE-POSTROUTING", number, line_text("KUBE-POSTROUTING", rule))
             remedy = "iptables -t nat -F KUBE-POSTROUTING   # kube-proxy writes it anew; use one version of iptables"
             yield Finding("masquerade-all", "W", "nat/KUBE-POSTROUTING", message, (place,), None, remedy)

@@ -72,10 +72,8 @@ def _mixed(known: Known) -> Iterator[Finding]:
     warned = [source for source in known.iptables if source.values.legacy_too]
     if not warned or any(source.values.variant == "legacy" for source in known.iptables):
         return
-    message = (
-        "iptables warns that its legacy variant has tables too, and they are not in what was given: their rules may "
-    )
-    message += "take a packet before those that are."
+    message = "iptables warns that its legacy variant has tables too, and they are not in what was given: their "
+    message += "rules may take a packet before those that are."
     evidence = (Evidence("# Warning: iptables-legacy tables present", warned[0].file),)
     remedy = "iptables-legacy-save   # and give it together with this dump"
     yield Finding("mixed-backends", "W", "iptables-legacy", message, evidence, None, remedy)

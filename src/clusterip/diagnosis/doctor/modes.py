@@ -30,11 +30,9 @@ def find(known: Known, programs: Sequence[Programmed], refused: bool) -> Iterato
     current = {p.frontend: p for p in programs if p.form == told.mode}
     differing = [p for p in stale if p.frontend in current and current[p.frontend].shares != p.shares]
     p = (differing or stale)[0]
-    message = (
-        f"kube-proxy runs in {told.mode} mode, and {len(stale)} frontends of {p.form} mode are still in the kernel: "
-    )
-    message += f"{p.frontend} -> {share_list(p.shares)}. Nobody keeps them current. "
-    message += "They take the packet before the rules in use do."
+    message = f"kube-proxy runs in {told.mode} mode, and {len(stale)} frontends of {p.form} mode are still in the "
+    message += f"kernel: {p.frontend} -> {share_list(p.shares)}. Nobody keeps them current. They take the packet "
+    message += "before the rules in use do."
     evidence = (p.place, told.place)
     remedy = f"kube-proxy --cleanup   # with its pod stopped and the old mode ({p.form}); or restart the node"
     yield Finding("stale-mode-rules", "E", f"{p.form} rules", message, evidence, None, remedy)
@@ -63,8 +61,7 @@ def _orphaned(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]
         return
     p = ours[0]
     message = f"{len(ours)} Service frontends are in the kernel ({p.frontend} -> {share_list(p.shares)} for one), and "
-    message += "no proxy "
-    message += f"keeps them: {place.text}. They go on rewriting packets as on the day it left."
+    message += f"no proxy keeps them: {place.text}. They go on rewriting packets as on the day it left."
     remedy = "kube-proxy --cleanup   # of the version and mode that wrote them; or restart the node"
     yield Finding("orphaned-rules", "E", f"{p.form} rules", message, (p.place, place), None, remedy)
 

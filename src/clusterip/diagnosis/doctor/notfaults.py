@@ -13,8 +13,7 @@ def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
         return
     p = served[0]
     message = f"A ping of {p.frontend.address} has no answer and proves nothing: a Service is translated for its own "
-    message += "protocols "
-    message += f"and ports alone. {p.frontend} goes to {share_list(p.shares)}. This is not a fault."
+    message += f"protocols and ports alone. {p.frontend} goes to {share_list(p.shares)}. This is not a fault."
     udp = "u" if p.frontend.protocol == "udp" else ""
     remedy = f"nc -vz{udp} {p.frontend.address} {p.frontend.port}   # test with the Service's protocol"
     yield Finding("not-a-service-protocol", "I", p.object, message, (p.place,), None, remedy)

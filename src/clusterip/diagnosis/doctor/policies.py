@@ -40,10 +40,8 @@ def _internal(known: Known, key: Key, on: set[str]) -> Iterator[Finding]:
     if not without:
         return
     shown = ", ".join(without[:NAMED]) + (f" and {len(without) - NAMED} more" if len(without) > NAMED else "")
-    message = (
-        f"internalTrafficPolicy: Local, and {shown} {'has' if len(without) == 1 else 'have'} no backend: clients there "
-    )
-    message += f"are dropped, whatever backends run on {', '.join(sorted(on - {''})) or 'other nodes'}."
+    message = f"internalTrafficPolicy: Local, and {shown} {'has' if len(without) == 1 else 'have'} no backend: "
+    message += f"clients there are dropped, whatever backends run on {', '.join(sorted(on - {''})) or 'other nodes'}."
     evidence: list[Evidence] = [known.evidence("Service", key, "internalTrafficPolicy: Local")]
     share = Fraction(len(without), len(wanted)) if not known.node else Fraction(1)
     remedy = f"kubectl patch service {key.name} -n {key.namespace} -p "
@@ -62,20 +60,17 @@ def _external(known: Known, key: Key, service: o.Service, on: set[str]) -> Itera
     remedy = "start kubelet and kube-proxy with one name for the node: --hostname-override=$(NODE_NAME)"
     if strange:
         message = "externalTrafficPolicy: Local, and the slices name nodes that the API does not have "
-        message += f"({', '.join(strange)}): "
-        message += "no proxy takes these backends for its own, so every node drops what comes from outside."
+        message += f"({', '.join(strange)}): no proxy takes these backends for its own, so every node drops what comes "
+        message += "from outside."
         said += [known.evidence("Node", Key("", name), f"node {name}") for name in list(known.nodes)[:NAMED]]
         share: Fraction | None = Fraction(1) if set(strange) == on else None
     elif nameless:
-        message = "externalTrafficPolicy: Local, and no endpoint in the slices says its node: no proxy takes them for "
-        message += "its own, "
-        message += "so every node drops what comes from outside."
+        message = "externalTrafficPolicy: Local, and no endpoint in the slices says its node: no proxy takes them "
+        message += "for its own, so every node drops what comes from outside."
         share, remedy = Fraction(1), "write nodeName: to each endpoint of the slices"
     else:
-        message = (
-            f"externalTrafficPolicy: Local, and {known.node} has no backend: what comes from outside to this node is "
-        )
-        message += f"dropped. Backends are on {', '.join(sorted(on))}."
+        message = f"externalTrafficPolicy: Local, and {known.node} has no backend: what comes from outside to this "
+        message += f"node is dropped. Backends are on {', '.join(sorted(on))}."
         share = Fraction(1)
         remedy = f"kubectl patch service {key.name} -n {key.namespace} -p "
         remedy += '\'{"spec":{"externalTrafficPolicy":"Cluster"}}\'   # or send clients to nodes with a backend'

@@ -139,10 +139,8 @@ def _nodes_inside(known: Known, ranges: list[Range]) -> Iterator[Finding]:
         if r.kind == "Services":
             what = "Service addresses and the machines' own network are then the same to every rule and route."
         else:
-            what = (
-                "Its traffic is taken for a pod's, so it is not masqueraded, and routes to pods hide the machines' own "
-            )
-            what += "network."
+            what = "Its traffic is taken for a pod's, so it is not masqueraded, and routes to pods hide the "
+            what += "machines' own network."
         message = f"Address {text} of {owner} is inside {r.whose}. {what}"
         remedy = "choose a range that no machine is in: --cluster-cidr (or podSubnet) for pods, --service-cidr "
         remedy += "(serviceSubnet) for Services; an existing cluster must be made anew"
@@ -167,9 +165,8 @@ def _overlapping(ranges: list[Range]) -> Iterator[Finding]:
                 if two_nodes
                 else ("a pod may be given the address of a Service, and is then reached by nobody.")
             )
-            remedy = (
-                "choose ranges that do not overlap (podSubnet, serviceSubnet); an existing cluster must be made anew"
-            )
+            remedy = "choose ranges that do not overlap (podSubnet, serviceSubnet); an existing cluster must be made "
+            remedy += "anew"
             if two_nodes:
                 remedy = "delete one of the nodes and let it join again, so that it is given a range of its own"
             yield Finding("cidr-overlap", "E", f"{one.whose}", message, (one.place, other.place), None, remedy)
@@ -218,12 +215,10 @@ def _routes_inside(known: Known, ranges: list[Range]) -> Iterator[Finding]:
                 if network.version != r.network.version or not network.overlaps(r.network):
                     continue
                 message = f"The route to {route.destination} by {device} overlaps {r.whose}: packets to these "
-                message += "addresses leave "
-                message += f"by {device}, whoever they are for."
+                message += f"addresses leave by {device}, whoever they are for."
                 place = source.at(route.line, f"{route.destination} dev {device}")
                 remedy = f"give {device} another network (Docker: bip and default-address-pools in daemon.json), or "
-                remedy += "choose "
-                remedy += "another range for the cluster"
+                remedy += "choose another range for the cluster"
                 yield Finding(
                     "cidr-overlap", "E", f"route {route.destination}", message, (place, r.place), None, remedy
                 )
@@ -247,12 +242,11 @@ def _dns(known: Known) -> Iterator[Finding]:
         if key is None or _answers(known.services[key]) or key.name in DNS_NAMES:
             continue
         message = f"Pods ask {address} for names, and that is the ClusterIP of {key}, which is no name server: no pod "
-        message += "resolves "
-        message += "a name. It was free when the Service was created, for the name server's was not there yet."
+        message += "resolves a name. It was free when the Service was created, for the name server's was not there "
+        message += "yet."
         evidence = (known.evidence("Service", key, f"clusterIP: {address}"), place)
         remedy = f"kubectl delete service {key.name} -n {key.namespace}; create kube-dns with clusterIP: {address}; "
-        remedy += "then the "
-        remedy += "other again"
+        remedy += "then the other again"
         yield Finding("dns-ip-taken", "E", f"service {key}", message, evidence, None, remedy)
         return
 

@@ -134,10 +134,8 @@ def _of(
     wants = wanted(known, refusal.key)
     usable = wants[port].usable if (port := refusal.name.partition(":")[2]) in wants else ()
     if usable:
-        message = (
-            f"The rules refuse {refusal.frontend} as without endpoints, and the API has {equal_shares(usable)}. The "
-        )
-        message += "proxy is not applying updates."
+        message = f"The rules refuse {refusal.frontend} as without endpoints, and the API has {equal_shares(usable)}. "
+        message += "The proxy is not applying updates."
         remedy = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
         return Finding("missing-endpoint", "E", refusal.object, message, (refusal.place,), Fraction(1), remedy)
     if str(refusal.key) in explained:
@@ -150,11 +148,9 @@ def _of(
 
 
 def _of_another_mode(refusal: Refusal, program: Programmed) -> Finding:
-    message = (
-        f"IPVS serves {refusal.frontend} ({share_list(program.shares)}), and a rule left from iptables mode refuses "
-    )
-    message += "it. Pods' packets pass filter/INPUT before IPVS takes them up there, so they are refused; this host's "
-    message += "own are rewritten before they meet the rule, and arrive."
+    message = f"IPVS serves {refusal.frontend} ({share_list(program.shares)}), and a rule left from iptables mode "
+    message += "refuses it. Pods' packets pass filter/INPUT before IPVS takes them up there, so they are refused; "
+    message += "this host's own are rewritten before they meet the rule, and arrive."
     remedy = f"kube-proxy --cleanup   # or: iptables -F {refusal.chain}, and restart kube-proxy"
     evidence = (refusal.place, program.place)
     return Finding("stale-mode-rules", "E", refusal.object, message, evidence, Fraction(1), remedy)
@@ -235,15 +231,14 @@ def blackholes(known: Known, found: Sequence[Refusal]) -> Iterator[Finding]:
         if not (refusal.local and _blackholed(known, refusal)):
             continue
         chain = _without_short_way(known, refusal.frontend)
-        message = (
-            f"{refusal.frontend} is an external address of a Service with externalTrafficPolicy: Local. On this node, "
-        )
-        message += "which has no backend of its own, it is dropped for pods too: "
+        message = f"{refusal.frontend} is an external address of a Service with externalTrafficPolicy: Local. On this "
+        message += "node, which has no backend of its own, it is dropped for pods too: "
         message += (
             f'{chain} has no rule "short-circuit pod traffic", for kube-proxy does not know the pods\' range. The '
         )
         message += "host itself and the ClusterIP work."
-        remedy = "set clusterCIDR (or detectLocalMode) in kube-proxy's configuration; until then pods use the ClusterIP"
+        remedy = "set clusterCIDR (or detectLocalMode) in kube-proxy's configuration; until then pods use the "
+        remedy += "ClusterIP"
         yield Finding("nft-local-blackhole", "E", refusal.object, message, (refusal.place,), Fraction(1), remedy)
 
 

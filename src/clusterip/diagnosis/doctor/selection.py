@@ -185,9 +185,8 @@ def _not_ready(known: Known, key: Key, service: o.Service, pods: Sequence[o.Pod]
     for pod in pods:
         name = Key(pod.metadata.namespace, pod.metadata.name)
         evidence.append(known.evidence("Pod", name, f"pod {pod.metadata.name}: {why_not_ready(pod)}"))
-    message = f"{len(pods)} pod{'s are' if len(pods) > 1 else ' is'} selected, none is ready: "
-    message += f"{pods[0].metadata.name} {why_not_ready(pods[0])}. "
-    message += f"The Service has no ready endpoint, so {_ANSWER}."
+    message = f"{len(pods)} pod{'s are' if len(pods) > 1 else ' is'} selected, none is ready: {pods[0].metadata.name} "
+    message += f"{why_not_ready(pods[0])}. The Service has no ready endpoint, so {_ANSWER}."
     return Finding(
         "all-endpoints-not-ready",
         "E",
@@ -272,8 +271,8 @@ def _not_in_slices(known: Known, key: Key, pods: Sequence[o.Pod]) -> Finding:
         known.evidence("Pod", Key(p.metadata.namespace, p.metadata.name), f"pod {p.metadata.name} is ready")
         for p in pods[:NEAREST]
     )
-    message = f"Pods are selected and ready ({names}), but no slice holds them: the endpoint slice controller does not "
-    message += f"keep this Service's slices, so {_ANSWER}."
+    message = f"Pods are selected and ready ({names}), but no slice holds them: the endpoint slice controller does "
+    message += f"not keep this Service's slices, so {_ANSWER}."
     remedy = "kubectl logs -n kube-system -l component=kube-controller-manager --tail=200"
     return Finding("no-endpoints", "E", service_object(key), message, evidence, ALL, remedy)
 

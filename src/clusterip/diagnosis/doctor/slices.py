@@ -131,9 +131,8 @@ def _doubles(known: Known, key: Key) -> Iterator[Finding]:
             known.evidence("EndpointSlice", key_of(s), f"slice {s.metadata.name}: {backend}") for s in slices
         )
         message = f"{backend} stands in {len(slices)} slices ({names}). A proxy counts it once, so it gets no more "
-        message += (
-            "connections than the others: this is not a fault. Slices are moved like this while they are rewritten."
-        )
+        message += "connections than the others: this is not a fault. Slices are moved like this while they are "
+        message += "rewritten."
         yield Finding("duplicate-endpoint", "I", service_object(key, port), message, evidence)
 
 
@@ -214,8 +213,8 @@ def _to_terminating(
         ports = [p.port for p in s.ports or () if p.port]
         backend = socket(endpoint.addresses[0], ports[0] if ports else 0)
         evidence.append(known.evidence("EndpointSlice", key_of(s), f"slice {s.metadata.name}: {backend} {said}"))
-    message = f"New connections go to {'a pod' if len(gone) == 1 else f'{len(gone)} pods'} shutting down: {why}."
-    message += " They break when it ends."
+    message = f"New connections go to {'a pod' if len(gone) == 1 else f'{len(gone)} pods'} shutting down: {why}. They "
+    message += "break when it ends."
     object_ = service_object(key, entry.name.port if entry else "")
     return Finding("traffic-to-terminating", "W", object_, message, tuple(evidence), share, remedy)
 

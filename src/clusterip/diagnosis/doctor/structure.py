@@ -74,10 +74,8 @@ def _selects(rule: ipt.Rule) -> bool:
 def _dropping_all(object_: str, comment: str, hooks: Sequence[str], place: Evidence) -> Finding:
     message = f"This rule drops every packet in {' and '.join(hooks)}: a match was lost"
     message += f', for its comment says "{comment}". ' if comment else ". "
-    message += (
-        "An older iptables cannot decode what a newer one wrote, leaves the match out when it saves, and a restore "
-    )
-    message += "writes it back without. The iptables of the host and of the container differ."
+    message += "An older iptables cannot decode what a newer one wrote, leaves the match out when it saves, and a "
+    message += "restore writes it back without. The iptables of the host and of the container differ."
     if "FORWARD" not in hooks:
         message += " Pods' forwarded traffic does not pass here."
     chain = object_.rpartition("/")[2]
@@ -144,10 +142,8 @@ def _nft_missing_chains(source: Sourced[nft.Ruleset], table: nft.Table) -> Itera
 
 def _no_chain(object_: str, from_: str, place: Evidence) -> Finding:
     chain = object_.rpartition("/")[2]
-    message = (
-        f"{from_} leads to {chain}, and there is no such chain. The kernel holds no such program: either the dump "
-    )
-    message += "is not whole, or it is a batch that the kernel would refuse as a whole."
+    message = f"{from_} leads to {chain}, and there is no such chain. The kernel holds no such program: either the "
+    message += "dump is not whole, or it is a batch that the kernel would refuse as a whole."
     remedy = "kubectl rollout restart daemonset/kube-proxy -n kube-system   # then dump again: iptables-save"
     return Finding("chain-missing", "E", object_, message, (place,), None, remedy)
 
@@ -164,13 +160,11 @@ def _duplicates(source: Sourced[Saved], table: ipt.Table) -> Iterator[Finding]:
         if not doubled:
             continue
         worst = max(doubled, key=len)
-        message = (
-            f"{len(doubled)} rule{'s stand' if len(doubled) > 1 else ' stands'} more than once in {name}, the worst "
-        )
-        message += f"{len(worst)} times: something adds them again and again without seeing that they are there."
+        message = f"{len(doubled)} rule{'s stand' if len(doubled) > 1 else ' stands'} more than once in {name}, the "
+        message += f"worst {len(worst)} times: something adds them again and again without seeing that they are there."
         evidence = tuple(source.rule(table.name, name, n, line_text(name, chain.rules[n])) for n in worst[:NAMED])
-        remedy = f"iptables -t {table.name} -D{line_text(name, chain.rules[worst[0]]).removeprefix('-A')}"
-        remedy += f"   # {len(worst) - 1} times; host and container should use one variant and version of iptables"
+        remedy = f"iptables -t {table.name} -D{line_text(name, chain.rules[worst[0]]).removeprefix('-A')}   # "
+        remedy += f"{len(worst) - 1} times; host and container should use one variant and version of iptables"
         yield Finding("duplicate-rules", "W", f"{table.name}/{name}", message, evidence, None, remedy)
 
 
@@ -190,11 +184,9 @@ def _not_hooked(known: Known, refusals: Sequence[Refusal]) -> Iterator[Finding]:
             count = sum(r.chain == chain and r.file == source.file for r in refusals)
             hooks = ", ".join(sorted(reached.get(chain, ()))) or "none"
             more = f" (and {count - 1} more)" if count > 1 else ""
-            message = f"filter/{chain} refuses {refusal.frontend}{more}, but FORWARD does not jump to "
-            message += (
-                f"it (it is reached from {hooks}): pods' packets pass by it, leave untranslated to an address that "
-            )
-            message += "nobody owns, and the client waits until it gives up. Only this host's own are refused at once."
+            message = f"filter/{chain} refuses {refusal.frontend}{more}, but FORWARD does not jump to it (it is "
+            message += f"reached from {hooks}): pods' packets pass by it, leave untranslated to an address that nobody "
+            message += "owns, and the client waits until it gives up. Only this host's own are refused at once."
             remedy = f"iptables -I FORWARD -m conntrack --ctstate NEW -j {chain}   # or upgrade kube-proxy"
             yield Finding("reject-not-hooked", "E", f"filter/{chain}", message, (refusal.place,), Fraction(1), remedy)
 
@@ -216,14 +208,11 @@ def _invalid(known: Known, source: Sourced[Saved]) -> Iterator[Finding]:
     )
     if dropped:
         return
-    message = (
-        "Nothing drops what conntrack calls INVALID in FORWARD: such a packet (a late answer, one out of its window) "
-    )
-    message += (
-        "reaches the client with the pod's address instead of the Service's, and the client resets the connection."
-    )
+    message = "Nothing drops what conntrack calls INVALID in FORWARD: such a packet (a late answer, one out of its "
+    message += "window) reaches the client with the pod's address instead of the Service's, and the client resets the "
+    message += "connection."
     first = table.rules("KUBE-FORWARD")[0]
     evidence = (source.rule("filter", "KUBE-FORWARD", 0, line_text("KUBE-FORWARD", first)),)
-    remedy = "iptables -I KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP   # or upgrade kube-proxy, or "
-    remedy += "sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1"
+    remedy = "iptables -I KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP   # or upgrade kube-proxy, or sysctl "
+    remedy += "-w net.netfilter.nf_conntrack_tcp_be_liberal=1"
     yield Finding("invalid-not-dropped", "W", "filter/KUBE-FORWARD", message, evidence, None, remedy)

@@ -46,10 +46,8 @@ def _insert_failed(known: Known, programs: Sequence[Programmed]) -> Iterator[Fin
         total = source.values.total("insert_failed")
         on = ", ".join(f"{c.values['insert_failed']} on cpu {c.cpu}" for c in failed)
         message = f"{total} connections were lost as their entry was inserted ({on}): two packets of one socket, each "
-        message += (
-            "translated on its own, claimed the same answer's way. Typical are the A and AAAA questions of one lookup; "
-        )
-        message += "the second is lost, and the resolver asks again after 5 s."
+        message += "translated on its own, claimed the same answer's way. Typical are the A and AAAA questions of one "
+        message += "lookup; the second is lost, and the resolver asks again after 5 s."
         affected = {p.object: p for p in programs if p.frontend.protocol == "udp" and len(p.shares) > 1}
         if affected:
             shown = "; ".join(
@@ -64,8 +62,8 @@ def _insert_failed(known: Known, programs: Sequence[Programmed]) -> Iterator[Fin
             for c in failed[:NAMED]
         )
         first = next(iter(affected), "conntrack table")
-        remedy = "a DNS cache on each node (NodeLocal DNSCache), or options single-request-reopen in pods' resolv.conf "
-        remedy += "(dnsConfig), or a kernel from 5.0 on"
+        remedy = "a DNS cache on each node (NodeLocal DNSCache), or options single-request-reopen in pods' "
+        remedy += "resolv.conf (dnsConfig), or a kernel from 5.0 on"
         yield Finding("conntrack-insert-failed", "W", first, message, evidence, None, remedy)
 
 
@@ -99,14 +97,11 @@ def _full(known: Known) -> Iterator[Finding]:
             if cpu.values.get("early_drop"):
                 evidence.append(source.at(cpu.line, f"cpu={cpu.cpu} early_drop={cpu.values['early_drop']}"))
     if most and count >= most:
-        message = (
-            f"The connection table is full: {count} of {most} entries. The first packet of every new connection is "
-        )
-        message += "dropped until one expires."
+        message = f"The connection table is full: {count} of {most} entries. The first packet of every new connection "
+        message += "is dropped until one expires."
     elif logged:
         message = "The kernel says that its connection table is full: the first packet of every new connection is "
-        message += "dropped "
-        message += "until an entry expires."
+        message += "dropped until an entry expires."
     else:
         message = f"The connection table was full: {early} entries were thrown out early to make room (early_drop)."
     wanted = max(2 * (most or 131072), 262144)
@@ -122,21 +117,17 @@ def _close_wait(known: Known, source: Sourced[Entries]) -> Iterator[Finding]:
     seconds, said = setting(known, CLOSE_WAIT)
     longest = max(e.timeout or 0 for e in waiting)
     message = f"{len(waiting)} of {len(tcp)} TCP entries are in CLOSE_WAIT, with up to {longest} s left: one side "
-    message += "closed, the "
-    message += "other never did, and only the timer removes the entry. "
+    message += "closed, the other never did, and only the timer removes the entry. "
     message += (
         f"The timer is {seconds} s ({CLOSE_WAIT})"
         if seconds is not None
         else "The timer is longer than the kernel's 60 s"
     )
-    message += (
-        "; kube-proxy sets an hour unless told otherwise. netstat does not show these: they are the node's memory of "
-    )
-    message += "connections between others."
+    message += "; kube-proxy sets an hour unless told otherwise. netstat does not show these: they are the node's "
+    message += "memory of connections between others."
     evidence = tuple(source.at(e.line, entry_text(e)) for e in waiting[:NAMED]) + said
-    remedy = (
-        "set conntrack.tcpCloseWaitTimeout in kube-proxy's configuration (5m), and find the peer that does not close"
-    )
+    remedy = "set conntrack.tcpCloseWaitTimeout in kube-proxy's configuration (5m), and find the peer that does not "
+    remedy += "close"
     yield Finding("conntrack-close-wait", "W", "conntrack table", message, evidence, None, remedy)
 
 
@@ -157,8 +148,8 @@ def _collisions(source: Sourced[Entries]) -> Iterator[Finding]:
         message += ". After translation they would be one and the same"
         if moved:
             message += ", so the kernel gave the one through "
-            message += f"{socket(first.original.destination, first.original.destination_port)}"
-            message += f" source port {first.reply.destination_port}"
+            message += f"{socket(first.original.destination, first.original.destination_port)} source port "
+            message += f"{first.reply.destination_port}"
         message += ". In IPVS mode nothing avoids the clash: expect resets and timeouts."
         evidence = tuple(source.at(e.line, entry_text(e)) for e in entries[:NAMED])
         remedy = "reach the backend one way only: by the ClusterIP, or by its own address"
@@ -180,14 +171,12 @@ def _node_ports(source: Sourced[Entries], ports: dict[int, str]) -> Iterator[Fin
     port, _ = counts.most_common(1)[0]
     owner = ports[port].removeprefix("service ")
     first = next(e for e in found if e.reply.destination_port == port)
-    message = (
-        f"The source port of a masqueraded connection became {port}, the node port of {owner}: an answer that arrives "
-    )
-    message += "after its entry has expired, or on a path that conntrack does not see, is taken for a connection to "
-    message += "that Service."
+    message = f"The source port of a masqueraded connection became {port}, the node port of {owner}: an answer that "
+    message += "arrives after its entry has expired, or on a path that conntrack does not see, is taken for a "
+    message += "connection to that Service."
     evidence = (source.at(first.line, entry_text(first)),)
-    remedy = "keep node ports out of the ephemeral range: sysctl -w net.ipv4.ip_local_port_range='32768 60999', "
-    remedy += "and --service-node-port-range=30000-32767 at the API server"
+    remedy = "keep node ports out of the ephemeral range: sysctl -w net.ipv4.ip_local_port_range='32768 60999', and "
+    remedy += "--service-node-port-range=30000-32767 at the API server"
     yield Finding("snat-port-is-nodeport", "W", ports[port], message, evidence, None, remedy)
 
 
@@ -200,10 +189,8 @@ def _one_of_ipvs(known: Known) -> Iterator[Finding]:
             protocol, address, port = service.frontend
             frontend = Frontend(protocol.lower(), address, port)
             message = f"The one open connection to {frontend} is at {socket(active[0].address, active[0].port)}, and "
-            message += "stays there "
-            message += f"while it is open: {service.scheduler or 'the scheduler'} chooses for each connection, not "
-            message += "for what is "
-            message += "sent on it. This is not a fault."
+            message += f"stays there while it is open: {service.scheduler or 'the scheduler'} chooses for each "
+            message += "connection, not for what is sent on it. This is not a fault."
             place = source.at(service.line, f"{protocol} {socket(address, port)}: 1 active connection")
             yield Finding("one-flow-one-backend", "I", f"virtual server {frontend}", message, (place,))
 
@@ -221,8 +208,6 @@ def _one_flow(source: Sourced[Entries], served: dict[Frontend, Programmed]) -> I
             continue
         e = entries[0]
         message = f"All that {socket(e.original.source, e.original.source_port)} sends to {frontend} goes to "
-        message += (
-            f"{socket(e.reply.source, e.reply.source_port)}: a connection, or a UDP socket, is one choice, made at its "
-        )
-        message += f"first packet. The shares ({share_list(p.shares)}) are of connections. This is not a fault."
+        message += f"{socket(e.reply.source, e.reply.source_port)}: a connection, or a UDP socket, is one choice, made "
+        message += f"at its first packet. The shares ({share_list(p.shares)}) are of connections. This is not a fault."
         yield Finding("one-flow-one-backend", "I", p.object, message, (source.at(e.line, entry_text(e)),))

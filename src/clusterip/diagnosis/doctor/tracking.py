@@ -145,15 +145,10 @@ def _delete(entry: Entry, more: str) -> str:
 def _blackhole(source: Sourced[Entries], listener: Listener, entries: Sequence[Entry]) -> Finding:
     first = entries[0]
     count = "An entry" if len(entries) == 1 else f"{len(entries)} entries"
-    message = (
-        f"{count} of {listener.frontend} {'is' if len(entries) == 1 else 'are'} not translated, though the Service has "
-    )
-    message += f"backends ({listener.shown}). Packets from {_clients(entries)} leave for the ClusterIP itself and are "
-    message += "lost, and "
-    message += (
-        "each refreshes the entry; from a new port a packet arrives. Such entries come from the time when there was no "
-    )
-    message += "backend."
+    message = f"{count} of {listener.frontend} {'is' if len(entries) == 1 else 'are'} not translated, though the "
+    message += f"Service has backends ({listener.shown}). Packets from {_clients(entries)} leave for the ClusterIP "
+    message += "itself and are lost, and each refreshes the entry; from a new port a packet arrives. Such entries "
+    message += "come from the time when there was no backend."
     remedy = _delete(first, f"--reply-src {first.original.destination}")
     return Finding("conntrack-blackhole", "E", _object(listener), message, _lines(source, entries), None, remedy)
 
@@ -161,10 +156,8 @@ def _blackhole(source: Sourced[Entries], listener: Listener, entries: Sequence[E
 def _stale(source: Sourced[Entries], listener: Listener, backend: str, entries: Sequence[Entry]) -> Finding:
     first = entries[0]
     message = f"{backend} is no backend of {listener.frontend} any more, and {len(entries)} "
-    message += (
-        f"entr{'y holds' if len(entries) == 1 else 'ies hold'} it. Packets from {_clients(entries)} keep going there "
-    )
-    message += f"until the entry expires, and each refreshes it; from a new port they go to {listener.shown}."
+    message += f"entr{'y holds' if len(entries) == 1 else 'ies hold'} it. Packets from {_clients(entries)} keep going "
+    message += f"there until the entry expires, and each refreshes it; from a new port they go to {listener.shown}."
     more = f"--reply-src {first.reply.source}"
     more += f" --state {first.state}" if first.state else ""
     return Finding(
@@ -176,19 +169,17 @@ def _wrong_service(
     source: Sourced[Entries], listener: Listener, backend: str, owner: str, entries: Sequence[Entry]
 ) -> Finding:
     message = f"{len(entries)} entr{'y' if len(entries) == 1 else 'ies'} of {listener.frontend} lead to {backend}, an "
-    message += "address "
-    message += f"that belongs to {owner} now: {_clients(entries)} speak to somebody else. The Service's backends are "
-    message += f"{listener.shown}."
+    message += f"address that belongs to {owner} now: {_clients(entries)} speak to somebody else. The Service's "
+    message += f"backends are {listener.shown}."
     remedy = _delete(entries[0], f"--reply-src {entries[0].reply.source}")
     return Finding("conntrack-wrong-service", "E", _object(listener), message, _lines(source, entries), None, remedy)
 
 
 def _open(source: Sourced[Entries], listener: Listener, backend: str, entries: Sequence[Entry]) -> Finding:
     message = f"{len(entries)} open connection{'s stay' if len(entries) > 1 else ' stays'} at {backend}, which is no "
-    message += "backend of "
-    message += f"{listener.frontend} any more. Rules choose for new connections only: these go on, or hang if the pod "
-    message += "is gone, "
-    message += f"until one side closes. New ones go to {listener.shown}. This is not a fault of the rules."
+    message += f"backend of {listener.frontend} any more. Rules choose for new connections only: these go on, or hang "
+    message += f"if the pod is gone, until one side closes. New ones go to {listener.shown}. This is not a fault of "
+    message += "the rules."
     return Finding("established-flows", "I", _object(listener), message, _lines(source, entries))
 
 
@@ -212,34 +203,28 @@ def _strangers(
         if port and all(listener.frontend.port != port for listener in here):
             wrong[Frontend(entry.protocol, entry.original.destination, port)].append(entry)
     for frontend, entries in wrong.items():
-        here = at_address[frontend.address]
-        ports = ", ".join(f"{x.frontend.port}/{x.frontend.protocol}" for x in here)
-        name = here[0].name.partition(":")[0]
-        message = (
-            f"{_clients(entries)} sent to {frontend}; the address belongs to {name or 'a Service'}, which has {ports}. "
-        )
-        message += "Other ports are translated by nothing: refused or lost, as the dataplane has it."
-        remedy = f"kubectl get service -A -o wide | grep {frontend.address}   # and use one of its ports"
-        object_ = f"service {name}" if name else f"address {frontend.address}"
-        yield Finding("wrong-service-port", "E", object_, message, _lines(source, entries), None, remedy)
+        yield _wrong_port(source, frontend, at_address[frontend.address], entries)
     if pings:
-        address = pings[0].original.destination
-        message = (
-            f"A ping of {address} has no answer and proves nothing: a ClusterIP is translated for the Service's own "
-        )
-        message += "protocol and port alone. This is not a fault."
-        evidence = _lines(source, pings)
-        yield Finding(
-            "not-a-service-protocol",
-            "I",
-            f"address {address}",
-            message,
-            evidence,
-            None,
-            _try(here_=at_address[address]),
-        )
+        yield _pinged(source, at_address[pings[0].original.destination][0].frontend, pings)
 
 
-def _try(here_: Sequence[Listener]) -> str:
-    frontend = here_[0].frontend
-    return f"nc -vz{'u' if frontend.protocol == 'udp' else ''} {frontend.address} {frontend.port}"
+def _wrong_port(
+    source: Sourced[Entries], frontend: Frontend, here: Sequence[Listener], entries: Sequence[Entry]
+) -> Finding:
+    ports = ", ".join(f"{x.frontend.port}/{x.frontend.protocol}" for x in here)
+    name = here[0].name.partition(":")[0]
+    message = (
+        f"{_clients(entries)} sent to {frontend}; the address belongs to {name or 'a Service'}, which has {ports}. "
+    )
+    message += "Other ports are translated by nothing: refused or lost, as the dataplane has it."
+    remedy = f"kubectl get service -A -o wide | grep {frontend.address}   # and use one of its ports"
+    object_ = f"service {name}" if name else f"address {frontend.address}"
+    return Finding("wrong-service-port", "E", object_, message, _lines(source, entries), None, remedy)
+
+
+def _pinged(source: Sourced[Entries], frontend: Frontend, pings: Sequence[Entry]) -> Finding:
+    message = f"A ping of {frontend.address} has no answer and proves nothing: a ClusterIP is translated for the "
+    message += "Service's own protocol and port alone. This is not a fault."
+    remedy = f"nc -vz{'u' if frontend.protocol == 'udp' else ''} {frontend.address} {frontend.port}"
+    evidence = _lines(source, pings)
+    return Finding("not-a-service-protocol", "I", f"address {frontend.address}", message, evidence, None, remedy)
