@@ -9,6 +9,7 @@ import click
 
 from clusterip.cli import manifests
 from clusterip.cli.manifests import Manifests
+from clusterip.dataplane import nftables
 from clusterip.dataplane.ebpf import config as ebpf
 from clusterip.dataplane.ebpf import document
 from clusterip.dataplane.ebpf.compile import compile_entry as compile_for_sockets
@@ -22,6 +23,7 @@ from clusterip.dataplane.iptables import (
 from clusterip.errors import BadInput
 from clusterip.model.names import label_value, qualified_name
 from clusterip.model.objects import EndpointSlice
+from clusterip.rulesets.nft.text import table_text
 from clusterip.services.addresses import canonical_address, canonical_range
 from clusterip.services.resolve import SERVICE_NAME_LABEL, ZONE_LABEL, NodeContext, is_served, resolve
 from clusterip.services.table import Entry, Family
@@ -29,8 +31,9 @@ from clusterip.services.table import Entry, Family
 FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
 
 HELP = """Print what the proxy of one node would write for the Services and EndpointSlices in FILE: one complete input
-for iptables-restore (ip6tables-restore with --family IPv6), which gives from empty tables what kube-proxy gives; or,
-with --proxy-mode ebpf, what the maps of its programs would hold, as JSON. Needs no kernel and no root.
+for iptables-restore (ip6tables-restore with --family IPv6), which gives from empty tables what kube-proxy gives; with
+--proxy-mode nftables one table for `nft -f`; with --proxy-mode ebpf what the maps of its programs would hold, as JSON.
+Needs no kernel and no root.
 
 FILE may hold several documents, YAML or JSON, and lists as kubectl prints them; "-" is stdin. Objects of other kinds
 are passed over, which is said on stderr.
@@ -63,16 +66,25 @@ class Options:
 
 @click.command(help=HELP)
 @click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="manifests; - is stdin")
-@click.option("--proxy-mode", type=click.Choice(["iptables", "ebpf"]), default="iptables", show_default=True)
+@click.option(
+    "--proxy-mode", type=click.Choice(["iptables", "nftables", "ebpf"]), default="iptables", show_default=True
+)
 @click.option("--family", type=click.Choice(FAMILIES), help="default: the one that the manifests have")
 @click.option("--node-name", default="", help="the node whose rules these are; decides what is local")
 @click.option("--node-ip", default="", metavar="IP[,IP]", help="its addresses, one a family")
 @click.option("--node-labels", default="", metavar="K=V,...", help=f"its labels; {ZONE_LABEL} decides on hints")
 @click.option("--cluster-cidr", default="", metavar="CIDR[,CIDR]", help="where pods are; without it none is recognised")
 @click.option(
-    "--service-cidr", default="", metavar="CIDR[,CIDR]", help="where Services are; a Service outside is named"
+    "--service-cidr",
+    default="",
+    metavar="CIDR[,CIDR]",
+    help="where Services are; one outside is named, and nftables mode drops what is for nobody there",
 )
-@click.option("--nodeport-addresses", metavar="CIDR,...", help="addresses that serve node ports; default: all local")
+@click.option(
+    "--nodeport-addresses",
+    metavar="CIDR,...",
+    help="addresses that serve node ports; default: all local, in nftables and ebpf mode --node-ip",
+)
 @click.option("--masquerade-bit", "masquerade_bit", type=click.IntRange(0, 31), default=14, show_default=True)
 @click.option("--masquerade-all", is_flag=True, help="hide the source of everything sent to a ClusterIP")
 @click.option("--localhost-nodeports/--no-localhost-nodeports", default=True, help="node ports on 127.0.0.1 (IPv4)")
@@ -87,16 +99,25 @@ def command(**given: object) -> None:
     family = options.family or _only_family(tables)
     for sentence in (*found.passed_over, *_doubts(found, tables[family], ranges)):
         click.echo(sentence, err=True)
-    if options.proxy_mode == "ebpf":
-        click.echo(maps(tables[family], _socket_config(options, family)), nl=False)
-    else:
-        click.echo(rules(tables[family], _config(options, family)), nl=False)
+    match options.proxy_mode:
+        case "ebpf":
+            text = maps(tables[family], _socket_config(options, family))
+        case "nftables":
+            text = table(tables[family], _table_config(options, family, ranges))
+        case _:
+            text = rules(tables[family], _config(options, family))
+    click.echo(text, nl=False)
 
 
 def rules(entries: Sequence[Entry], config: Config) -> str:
     large = sum(e.known for e in entries) > LARGE_CLUSTER_ENDPOINTS
     settled = replace(config, large_cluster=large)
     return complete((compile_entry(e, settled) for e in entries), settled)
+
+
+def table(entries: Sequence[Entry], config: nftables.Config) -> str:
+    ordered = sorted(entries, key=lambda entry: entry.key)
+    return table_text(nftables.program([nftables.compile_entry(e, config) for e in ordered], config))
 
 
 def maps(entries: Sequence[Entry], config: ebpf.Config) -> str:
@@ -149,6 +170,22 @@ def _config(given: Options, family: Family) -> Config:
         node_port_addresses=_node_port_addresses(given.nodeport_addresses, node_ip, family),
         nfacct=given.nfacct,
         drop_invalid=not given.tcp_be_liberal,
+    )
+
+
+def _table_config(given: Options, family: Family, service_ranges: Sequence[str]) -> nftables.Config:
+    """Without --nodeport-addresses the node's own address serves node ports."""
+    plain = _config(given, family)
+    own = (plain.node_ip,) if plain.node_ip else ()
+    return nftables.Config(
+        family=family,
+        node_ip=plain.node_ip,
+        detector=plain.detector,
+        masquerade_bit=given.masquerade_bit,
+        masquerade_all=given.masquerade_all,
+        node_port_addresses=own if given.nodeport_addresses is None else plain.node_port_addresses,
+        service_cidrs=tuple(r for r in service_ranges if (":" in r) == (family == "IPv6")),
+        drop_invalid=plain.drop_invalid,
     )
 
 
