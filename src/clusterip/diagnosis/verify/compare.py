@@ -9,7 +9,7 @@ from clusterip.diagnosis.verify.chain import TooMany
 from clusterip.diagnosis.verify.expected import Expectation
 from clusterip.diagnosis.verify.flow import TOLERANCE, Socket
 from clusterip.diagnosis.verify.report import Kind
-from clusterip.diagnosis.verify.sources import Clients, Sources, address_of, both, kind_of, size, split, union
+from clusterip.diagnosis.verify.sources import Clients, Sources, address_of, both, joined, kind_of, split
 from clusterip.diagnosis.verify.ways import Leaf
 from clusterip.services.route import Delivered, Dropped, Passed, Rejected, Source
 
@@ -67,10 +67,7 @@ def agrees(own: Sequence[tuple[Sources, Leaf]], expected: Expectation, clients: 
         if lone and both(sources, clients.at(target.address)):
             return False
         parts.setdefault(target, []).append(sources)
-    whole = size(expected.sources)
-    return len(parts) == number and all(
-        sum(map(size, found)) == whole and union(found) == expected.sources for found in parts.values()
-    )
+    return len(parts) == number and all(joined(found) == expected.sources for found in parts.values())
 
 
 def _is_own_call(sources: Sources, leaf: Leaf, clients: Clients) -> bool:

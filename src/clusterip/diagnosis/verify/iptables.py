@@ -1,13 +1,25 @@
 """Sets of packets against the rules of one iptables table."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
 from clusterip.diagnosis.packet import Packet
-from clusterip.diagnosis.verify.chain import Cell, Judged
-from clusterip.diagnosis.verify.flow import Flow, Memory, Socket, among, as_packet, divided, lost, remembering, swapped
+from clusterip.diagnosis.verify import forms
+from clusterip.diagnosis.verify.chain import Cell, Ended, Judged, through, walked
+from clusterip.diagnosis.verify.flow import (
+    Flow,
+    Memory,
+    Socket,
+    Weight,
+    among,
+    as_packet,
+    divided,
+    lost,
+    remembering,
+    swapped,
+)
 from clusterip.diagnosis.verify.interfaces import came_in
 from clusterip.diagnosis.verify.literals import Literals
 from clusterip.diagnosis.verify.sources import Sources, split
@@ -17,6 +29,7 @@ from clusterip.diagnosis.walk.iptables import IptablesTable
 from clusterip.diagnosis.walk.nat import parts
 from clusterip.rulesets.iptables import values as v
 
+_REPEATED = frozenset({v.IPProtocol, v.Ports})
 _FEW = 16  # a chain of fewer rules is walked as it is
 
 _Division: TypeAlias = tuple[Flow | None, Flow | None]
@@ -28,6 +41,7 @@ class IptablesSets:
         self._of = of
         self._chains = of.rules.chains
         self._networks: dict[str, Sources] = {}
+        self._forms: dict[str, forms.Form] = {}
         self._rules: dict[str, tuple[v.Rule, ...]] = {}  # of chains that were walked
 
     @property
@@ -42,19 +56,67 @@ class IptablesSets:
         literals.add_iptables(id(self), self._chains)
 
     def applicable(self, chain: str, packet: Packet) -> Iterable[int] | None:
-        rules = self._rules.get(chain)
-        if rules is None:
-            if chain not in self._chains:
-                return None
-            rules = self._rules[chain] = self._chains[chain].rules
+        if chain not in self._chains:
+            return None
+        rules = self._rules_of(chain)
         return range(len(rules)) if len(rules) < _FEW else self._of.applicable(chain, packet)
+
+    def direct(self, chain: str, cell: Cell, flow: Flow, above: tuple[str, ...]) -> list[Ended] | None:
+        form = self._form(chain)
+        match form:
+            case forms.Endpoint() if cell.certain.issuperset(form.asks):
+                return self._at_endpoint(form, cell, flow, (*above, chain))
+            case forms.Spread() if all(cell.certain.issuperset(asks) for asks in form.asks):
+                before = walked(self, chain, cell, flow, (range(form.after), above))
+                ended = [one for one in before if one[0] is not End.FELL_THROUGH]
+                for end, one in before:
+                    if end is End.FELL_THROUGH:
+                        ended += self._spread(form, cell, one, (*above, chain))
+                return ended
+        return None
+
+    def _form(self, chain: str) -> forms.Form:
+        found = self._forms.get(chain, forms.UNREAD)
+        if found is forms.UNREAD:
+            found = self._forms[chain] = forms.form(chain, self._rules_of)
+        return found
+
+    def _rules_of(self, chain: str) -> Sequence[v.Rule]:
+        found = self._rules.get(chain)
+        if found is None:
+            found = self._rules[chain] = self._chains[chain].rules if chain in self._chains else ()
+        return found
+
+    def _spread(self, form: forms.Spread, cell: Cell, flow: Flow, above: tuple[str, ...]) -> list[Ended]:
+        """Each endpoint's chance is of what those before it left."""
+        ended: list[Ended] = []
+        left: Weight | None = flow.weight
+        for numerator, endpoint in zip(form.numerators, form.endpoints, strict=True):
+            if left is None:
+                break
+            part, left = left.divided(numerator, 1 << 31)
+            if part:
+                ended += self._at_endpoint(endpoint, cell, replace(flow, weight=part), above)
+        return ended if left is None else [*ended, (End.FELL_THROUGH, replace(flow, weight=left))]
+
+    def _at_endpoint(self, form: forms.Endpoint, cell: Cell, flow: Flow, above: tuple[str, ...]) -> list[Ended]:
+        ended: list[Ended] = []
+        inside, outside = split(flow.sources, cell.clients.at(form.address))
+        if inside:
+            itself = replace(flow, sources=inside)
+            for end, after in through(self, form.calls_itself, cell, itself, above):
+                fell = end is End.FELL_THROUGH
+                ended.append((End.ACCEPT, replace(after, target=form.target)) if fell else (end, after))
+        if outside:
+            ended.append((End.ACCEPT, replace(flow, sources=outside, target=form.target)))
+        return ended
 
     def judge(self, chain: str, rule: int, cell: Cell, flow: Flow) -> list[Judged]:
         found = self._rules[chain][rule]
         meeting, judged = [flow], list[Judged]()
         for match in found.matches:
             kind = type(match)
-            if kind is v.Comment or kind is v.NfAcct or match in cell.certain:
+            if kind is v.Comment or kind is v.NfAcct or (kind in _REPEATED and match in cell.certain):
                 continue
             division = _DIVISIONS.get(kind, IptablesSets._as_told)
             still: list[Flow] = []

@@ -53,6 +53,9 @@ class NftSets:
     def applicable(self, chain: str, packet: Packet) -> Iterable[int] | None:
         return self._of.applicable(chain, packet)
 
+    def direct(self, chain: str, cell: Cell, flow: Flow, above: tuple[str, ...]) -> None:
+        return None
+
     def judge(self, chain: str, rule: int, cell: Cell, flow: Flow) -> list[Judged]:
         pending, judged = [flow], list[Judged]()
         for statement in self._of.rules.chains[chain].rules[rule].statements:

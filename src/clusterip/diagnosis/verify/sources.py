@@ -5,7 +5,7 @@ So one walk through the rules serves every client there can be, and what rules a
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol, TypeAlias
@@ -69,8 +69,21 @@ def union(parts: Iterable[Sources]) -> Sources:
     return tuple(merged)
 
 
-def size(sources: Sources) -> int:
-    return sum(last - first + 1 for first, last in sources)
+def joined(parts: Sequence[Sources]) -> Sources | None:
+    """The union of parts that have nothing in common; None: they have."""
+    if len(parts) == 1:
+        return parts[0]
+    merged: list[tuple[int, int]] = []
+    end = -2
+    for first, last in sorted(r for part in parts for r in part):
+        if first <= end:
+            return None
+        if first == end + 1:
+            merged[-1] = (merged[-1][0], last)
+        else:
+            merged.append((first, last))
+        end = last
+    return tuple(merged)
 
 
 @lru_cache(maxsize=1 << 18)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,6 +55,14 @@ class _Rest(Struct, frozen=True, gc=False):
     doubts: Doubts
 
 
+class _Arrival(NamedTuple):
+    """Where packets go once their destination is settled."""
+
+    packet: Packet
+    here: bool  # it is an address of the node's
+    key: tuple[object, ...]  # equal for those whom no rule tells apart
+
+
 class NotModelled(ClusterIPError):
     """Something besides iptables and nftables sends packets on."""
 
@@ -76,20 +84,17 @@ class Ways:
         nat = [c for c in (*self._chains["prerouting"], *self._chains["output"]) if c.kind == "nat"]
         self._settling = max((c.priority for c in nat), default=-100)
         self._one = Weight(Fraction(1))
-        self._here: dict[str, bool] = {}
         self._rests: dict[tuple[object, ...], tuple[tuple[_Rest, ...], set[tuple[int, str]]]] = {}
 
     def is_here(self, address: str) -> bool:
         """Whether it is one of the node's own."""
-        found = self._here.get(address)
-        if found is None:
-            found = self._here[address] = self.surroundings.is_local(address) is True
-        return found
+        return address in self.surroundings.local or address.startswith("127.") or address == "::1"
 
     def leaves(self, packet: Packet) -> tuple[list[Leaf], set[tuple[int, str]]]:
         """All that may become of packets like this one, from every client; and what was asked on the way."""
         cell = cell_of(packet, self.clients)
         found: list[Leaf] = []
+        arrivals: dict[Socket | None, _Arrival] = {}
         begins: tuple[tuple[HookName, Sources], ...] = (
             ("prerouting", self.clients.arriving),
             ("output", self.clients.node),
@@ -98,18 +103,24 @@ class Ways:
             if sources:
                 early = [c for c in self._chains[hook] if c.priority <= self._settling]
                 for end, flow in self._passage.ends(hook, early, cell, Flow(sources, self._one)):
-                    found += self._settled(hook, cell, end, flow)
+                    if end is not End.ACCEPT:
+                        found.append(_leaf(flow, _VERDICTS[end]))
+                        continue
+                    arrival = arrivals.get(flow.target)
+                    if arrival is None:
+                        arrival = arrivals[flow.target] = self._arrival(cell, flow.target)
+                    found += self._settled(hook, cell, arrival, flow)
         return found, cell.asked
 
     # --- what comes after the destination is settled ---
 
-    def _settled(self, hook: HookName, cell: Cell, end: End, flow: Flow) -> list[Leaf]:
-        if end is not End.ACCEPT:
-            return [_leaf(flow, _VERDICTS[end])]
-        packet = rewritten(cell.packet, flow.target) if flow.target else cell.packet
-        here = self.is_here(packet.destination)
+    def _arrival(self, cell: Cell, target: Socket | None) -> _Arrival:
+        packet = rewritten(cell.packet, target) if target else cell.packet
+        return _Arrival(packet, self.is_here(packet.destination), self.literals.key(packet))
+
+    def _settled(self, hook: HookName, cell: Cell, arrival: _Arrival, flow: Flow) -> list[Leaf]:
         leaves: list[Leaf] = []
-        for rest in self._rest(hook, packet, flow, cell):
+        for rest in self._rest(hook, arrival, flow, cell):
             sources = both(flow.sources, rest.sources) if rest.sources is not None else flow.sources
             if not sources:
                 continue
@@ -126,7 +137,7 @@ class Ways:
                     verdict,
                     flow.target,
                     rest.masqueraded,
-                    here,
+                    arrival.here,
                     flow.remembered,
                     flow.noted,
                     flow.doubts + rest.doubts if rest.doubts else flow.doubts,
@@ -134,20 +145,19 @@ class Ways:
             )
         return leaves
 
-    def _rest(self, hook: HookName, packet: Packet, flow: Flow, cell: Cell) -> tuple[_Rest, ...]:
-        rewritten = packet.destination_rewritten
-        key = (hook, rewritten, flow.mark, flow.ct_mark, flow.tracked, self.literals.key(packet))
+    def _rest(self, hook: HookName, arrival: _Arrival, flow: Flow, cell: Cell) -> tuple[_Rest, ...]:
+        key = (hook, flow.target is not None, flow.mark, flow.ct_mark, flow.tracked, arrival.key)
         found = self._rests.get(key)
         if found is None:
             everybody = self.clients.node if hook == "output" else self.clients.arriving
             start = Flow(everybody, self._one, flow.mark, flow.ct_mark, flow.target, tracked=flow.tracked)
-            ended, asked = self._after(hook, packet, start)
+            ended, asked = self._after(hook, arrival.packet, start)
             # Lists that rules of a firewall keep are taken to be empty: the client is new to them.
             rests = _folded(_rest(one) for one in ended if one[1].remembered is None)
             if len(rests) == 1 and rests[0].sources == everybody:
                 rests = [replace(rests[0], sources=None)]
             found = self._rests[key] = (tuple(rests), asked)
-        if not rewritten:
+        if flow.target is None:
             cell.asked.update(found[1])
         return found[0]
 
