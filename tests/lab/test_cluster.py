@@ -161,6 +161,32 @@ def test_two_clusters_side_by_side_do_not_meet(lab: Lab) -> None:
     assert other.left() == ""
 
 
+LOCAL_NODE_PORT = """
+apiVersion: v1
+kind: Service
+metadata: {name: local}
+spec:
+  type: NodePort
+  externalTrafficPolicy: Local
+  selector: {app: local}
+  ports: [{port: 80, targetPort: 8080, nodePort: 30090}]
+"""
+
+
+def test_a_pod_that_asks_another_node_for_a_local_node_port_is_answered_every_time(lab: Lab) -> None:
+    lab("up", "--nodes", "2")
+    kubectl = ("kubectl", "--kubeconfig", lab("kubeconfig").strip())
+    subprocess.run([*kubectl, "apply", "-f", "-"], input=LOCAL_NODE_PORT, text=True, check=True, timeout=60)
+    deployment = ("create", "deployment", "local", "--image=clusterip/echo", "--replicas=2")
+    for argv in (deployment, ("rollout", "status", "deployment", "local", "--timeout=60s")):
+        subprocess.run([*kubectl, *argv], check=True, timeout=90)
+    where = [*kubectl, "get", "pods", "-l", "app=local", "-o", "jsonpath={.items[*].spec.nodeName}"]
+    assert sorted(subprocess.check_output(where, text=True).split()) == ["node-1", "node-2"]
+    until(lambda: lab("exec", "client", "--", "curl", "-sm1", "http://192.168.50.12:30090/hostname", code=None))
+    script = "for i in $(seq 20); do curl -sfm2 -o /dev/null http://192.168.50.12:30090/hostname || exit 9; done"
+    lab("exec", "client", "--", "sh", "-c", script)
+
+
 DNS_OBJECTS = """
 apiVersion: v1
 kind: Service

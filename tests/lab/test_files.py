@@ -67,8 +67,14 @@ def test_a_users_proxy_configuration_is_kept_but_for_what_is_the_nodes_own(state
     assert made["hostnameOverride"] == "node-1"
     assert made["clientConnection"] == {"kubeconfig": str(state.directory / "proxy.kubeconfig"), "qps": 7}
     assert made["conntrack"] == {"min": 5}
-    assert made["clusterCIDR"] == "10.244.0.0/16"
+    assert (made["clusterCIDR"], made["detectLocalMode"]) == ("10.244.0.0/16", "NodeCIDR")
     assert (made["apiVersion"], made["kind"]) == ("kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration")
+
+
+def test_a_users_range_of_pods_is_detected_as_kube_proxy_would(state: State) -> None:
+    made = yaml.safe_load(proxy_config(PLAN, state, "node-1", {"clusterCIDR": "10.0.0.0/8"}))
+    assert made["clusterCIDR"] == "10.0.0.0/8"
+    assert "detectLocalMode" not in made
 
 
 def test_with_a_variant_iptables_is_that_one(tmp_path: Path) -> None:

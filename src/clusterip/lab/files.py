@@ -110,6 +110,9 @@ def proxy_config(plan: Plan, state: State, node: str, given: Mapping[str, object
         "kind": "KubeProxyConfiguration",
         "mode": plan.proxy_mode,
         "clusterCIDR": str(PODS),
+        # Most CNI plug-ins masquerade what a pod sends to another node's address; here nothing does. If that node took
+        # the pod for one of its own, it would send the packet on to any endpoint, and the answer would pass it by.
+        **({} if "clusterCIDR" in given else {"detectLocalMode": "NodeCIDR"}),
         # These are settings of the whole machine, which a node's namespace cannot, and must not, change.
         "conntrack": {"maxPerCore": 0, "min": 0},
         **given,
