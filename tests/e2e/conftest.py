@@ -20,6 +20,7 @@ import pytest
 BIN = Path(sys.executable).parent
 MODE = os.environ.get("CLUSTERIP_MODE", "iptables")
 
+packet_modes = pytest.mark.skipif(MODE == "ebpf", reason="looks at packets, and in eBPF mode none names the Service")
 iptables_mode = pytest.mark.skipif(MODE != "iptables", reason="reads the chains of iptables mode")
 
 

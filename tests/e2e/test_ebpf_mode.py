@@ -1,0 +1,106 @@
+"""eBPF mode, as a person meets it: a cluster of its own, whatever mode the other tests are run in."""
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cluster, until
+
+pytestmark = pytest.mark.e2e
+
+# Connects to argv[1]:80 for argv[2] seconds; prints how often, how often it failed, and who it thinks it spoke to.
+CONNECTS = """
+import json, socket, sys, time
+count, failed, peers = 0, 0, set()
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    count += 1
+    try:
+        with socket.create_connection((sys.argv[1], 80), timeout=3) as s:
+            peers.add(s.getpeername()[0])
+    except OSError:
+        failed += 1
+print(json.dumps([count, failed, sorted(peers)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Cluster]:
+    made = Cluster(name=f"t{uuid.uuid4().hex[:6]}")
+    made.clusterip("up", "--nodes", "1", "--proxy-mode", "ebpf")
+    try:
+        made.kubeconfig = made.clusterip("kubeconfig").stdout.strip()
+        made.kubectl("create", "deployment", "web", "--image=clusterip/echo", "--replicas=2")
+        made.kubectl("expose", "deployment", "web", "--port=80", "--target-port=8080")
+        made.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+        until(lambda: len(made.ready("default", "web")) == 2)
+        yield made
+    finally:
+        made.clusterip("down")
+
+
+def address(cluster: Cluster) -> str:
+    return cluster.field("service", "web", path=".spec.clusterIP")
+
+
+def proxy_pid(cluster: Cluster) -> int:
+    lines = cluster.clusterip("status").stdout.splitlines()
+    (pid,) = [line.split()[4] for line in lines if line.startswith("proxy of node-1")]
+    return int(pid) if pid.isdigit() else 0
+
+
+@pytest.mark.parametrize("client", ["client", "node-1"])
+def test_the_client_sees_the_clusterip_and_conntrack_does_not(small: Cluster, client: str) -> None:
+    until(lambda: small.python(client, CONNECTS, address(small), "0.1")[1] == 0)
+    count, failed, peers = small.python(client, CONNECTS, address(small), "1")
+    assert count > 10
+    assert failed == 0
+    assert peers == [address(small)]
+    assert address(small) not in small.exec("node-1", "conntrack", "-L")
+
+
+def test_a_killed_proxy_costs_no_connection(small: Cluster) -> None:
+    until(lambda: small.python("client", CONNECTS, address(small), "0.1")[1] == 0)
+    before = proxy_pid(small)
+    os.kill(before, signal.SIGKILL)
+    count, failed, _ = small.python("client", CONNECTS, address(small), "3")
+    assert count > 100
+    assert failed == 0
+    until(lambda: proxy_pid(small) not in (0, before))
+
+
+def test_without_endpoints_a_client_is_refused_at_once(small: Cluster) -> None:
+    small.kubectl("create", "service", "clusterip", "nobody", "--tcp=80:8080")
+    nobody = small.field("service", "nobody", path=".spec.clusterIP")
+
+    def refused() -> bool:
+        started = time.monotonic()
+        tried = small.clusterip("exec", "client", "--", "curl", "-s", "-m", "3", f"http://{nobody}", check=False)
+        return tried.returncode == 7 and time.monotonic() - started < 2
+
+    until(refused)
+
+
+def test_the_mode_is_told(small: Cluster) -> None:
+    assert small.exec("node-1", "curl", "-s", "localhost:10249/proxyMode") == "ebpf"
+
+
+def test_where_the_machine_cannot_nftables_serves_and_the_log_says_why(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    config = tmp_path_factory.mktemp("proxy") / "config.yaml"
+    config.write_text("ebpf:\n  cgroup: /nowhere\n")
+    made = Cluster(name=f"t{uuid.uuid4().hex[:6]}")
+    try:
+        made.clusterip("up", "--nodes", "1", "--proxy-mode", "ebpf", "--proxy-config", str(config))
+        assert made.exec("node-1", "curl", "-s", "localhost:10249/proxyMode") == "nftables"
+        (log,) = (Path(made.clusterip("kubeconfig").stdout.strip()).parent / "log").glob("*proxy*node-1*")
+        assert "/nowhere is no cgroup of version 2" in log.read_text()
+        assert "reachable" in made.exec("client", "sh", "-c", "getent hosts kubernetes >/dev/null && echo reachable")
+    finally:
+        made.clusterip("down")
