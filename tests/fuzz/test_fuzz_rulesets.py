@@ -93,6 +93,7 @@ def test_no_damage_is_too_much(data: bytes) -> None:
 
 @given(st.binary(max_size=500))
 @example(b"Chain X (1 references)\ntarget prot opt source destination\nx\n")
+@example(b"Chain X (1 references)\ntarget prot opt source destination\nX all -- !!10.0.0.0/8 0.0.0.0/0\n")
 @example(b"tcp 6 1 src=1 dst=2 src=2 dst=1 mark=01\n")
 @example(b"\xff\xfe*\x00n\x00a\x00t")
 def test_no_bytes_are_too_odd(data: bytes) -> None:

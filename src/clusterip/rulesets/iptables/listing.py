@@ -67,7 +67,8 @@ class _Reader:
         if cells is None:
             self._problems.unreadable(number, line)
             return
-        named = [cells[side] for side in ("source", "destination") if _is_name(cells[side])]
+        sides = [cells[side].removeprefix("!") for side in ("source", "destination")]
+        named = [side for side in sides if _is_name(side)]
         if "in" not in self._columns:
             self.without_interfaces = True
         spec, unread = _spec(cells)
@@ -124,7 +125,11 @@ def _spec(cells: dict[str, str]) -> tuple[str, str]:
 
 def _column(option: str, cell: str) -> list[str]:
     negated, name = (["!"], cell[1:]) if cell[:1] == "!" else ([], cell)
-    if name in ("", "*", "any", "all", "0") or (name in _EVERYWHERE and not negated) or _is_name(name, option):
+    if (
+        name in ("", "*", "any", "all", "0")
+        or (name in _EVERYWHERE and not negated)
+        or (option in ("-s", "-d") and _is_name(name))
+    ):
         return []
     if option == "-p":
         name = _PROTOCOLS.get(name, name)
@@ -133,13 +138,12 @@ def _column(option: str, cell: str) -> list[str]:
     return [*negated, option, quoted(name)]
 
 
-def _is_name(cell: str, option: str = "-s") -> bool:
+def _is_name(cell: str) -> bool:
     """Whether it is a host's or a network's name where an address was to be."""
-    name = cell.removeprefix("!")
-    if option not in ("-s", "-d") or name in _EVERYWHERE:
+    if cell in _EVERYWHERE:
         return False
     try:
-        ip_network(name, strict=False)
+        ip_network(cell, strict=False)
     except ValueError:
         return True
     return False
