@@ -72,6 +72,8 @@ def command(**given: object) -> None:
 
 
 def _verify(asked: Options) -> int:
+    import gc
+
     from msgspec.structs import replace as with_fields
 
     from clusterip.cli.verify_text import lines
@@ -79,6 +81,7 @@ def _verify(asked: Options) -> int:
     from clusterip.diagnosis.verify.premises import premises, sentences
     from clusterip.diagnosis.verify.verify import verify
 
+    gc.disable()  # a million rules stay until the end: the collector would walk them again and again
     facts, told = _facts(asked), _told(asked)
     if not facts.services:
         raise BadInput(
