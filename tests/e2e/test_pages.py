@@ -13,7 +13,7 @@ from .conftest import BIN
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/laboratory.md", "docs/dataplanes/iptables.md"]
+PAGES = ["README.md", "docs/laboratory.md", "docs/dataplanes/iptables.md", "docs/dataplanes/ebpf.md"]
 
 
 def commands(page: str) -> list[str]:
