@@ -145,6 +145,19 @@ def test_up_after_a_crash_cleans_what_it_finds(lab: Lab) -> None:
     assert lab.status()["well"]
 
 
+def test_who_interrupts_up_is_told_what_goes_on(lab: Lab) -> None:
+    argv = [sys.executable, "-m", "clusterip", "up", "--name", lab.name, "--nodes", "1"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as up:
+        assert up.stdout
+        assert up.stderr
+        while not up.stdout.readline().startswith("processes"):
+            assert up.poll() is None
+        up.send_signal(signal.SIGINT)
+        assert f"cluster {lab.name} goes on by itself; clusterip down --name {lab.name}" in up.stderr.read()
+    assert up.returncode == 1
+    until(lambda: lab.status(code=None)["well"])
+
+
 def test_two_clusters_side_by_side_do_not_meet(lab: Lab) -> None:
     other = Lab()
     try:

@@ -45,15 +45,22 @@ def command(images: str, proxy_config: str, no_wait: bool, **options: object) ->
     with locked(plan.name):
         found = up.standing(state)
         rise = up.Rise(plan, state, given)
-        if found.plan is not None:
-            up.refuse_other(plan, found.plan)
-            click.echo(f"cluster {plan.name} is up already")
-            asyncio.run(_run_all(rise.waits(wait=not no_wait)))
-        else:
-            if found.remains:
-                asyncio.run(down.take_away(state))
-                click.echo(f"cluster {plan.name}: cleaned up what was left of it: {found.remains}")
-            asyncio.run(_rise(rise, state, wait=not no_wait))
+        try:
+            if found.plan is not None:
+                up.refuse_other(plan, found.plan)
+                click.echo(f"cluster {plan.name} is up already")
+                asyncio.run(_run_all(rise.waits(wait=not no_wait)))
+            else:
+                if found.remains:
+                    asyncio.run(down.take_away(state))
+                    click.echo(f"cluster {plan.name}: cleaned up what was left of it: {found.remains}")
+                asyncio.run(_rise(rise, state, wait=not no_wait))
+        except KeyboardInterrupt:
+            if up.standing(state) != up.Standing():
+                click.echo(
+                    f"\ncluster {plan.name} goes on by itself; clusterip down{_option(plan)} takes it away", err=True
+                )
+            raise
     _say_next(plan, state)
 
 
@@ -105,9 +112,14 @@ async def _run(step: "Step") -> None:
         click.echo(f"{step.title}: {took}{', ' if said else ''}{said}")
 
 
+def _option(plan: "Plan") -> str:
+    """What makes a command mean this cluster."""
+    return "" if plan.name == "clusterip" else f" --name {plan.name}"
+
+
 def _say_next(plan: "Plan", state: "State") -> None:
     """What to type now."""
-    name = "" if plan.name == "clusterip" else f" --name {plan.name}"
+    name = _option(plan)
     click.echo()
     for line in (
         f"export KUBECONFIG={state.kubeconfig}",
