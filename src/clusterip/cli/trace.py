@@ -1,5 +1,6 @@
 """`clusterip trace`: where a packet goes, with which probability, by which rule, and how the answer comes back."""
 
+import asyncio
 import os
 import shutil
 import sys
@@ -28,6 +29,7 @@ is read.
   iptables-save | clusterip trace pod:10.244.1.7 10.96.0.20:80 --rules -
   clusterip trace pod:10.244.1.7 web.default:80 --rules save.txt --rules ip-addr.txt -f app.yaml
   clusterip trace client web:80 --node node-1
+  clusterip trace client web:80 --node node-1 --live
 
 Exit status: 0 it is delivered, 1 it is not, 2 that cannot be told.
 """
@@ -45,6 +47,7 @@ class Options:
     interface: str | None = None
     output: str = "text"
     inputs: bool = False
+    live: bool = False
 
 
 @click.command(help=HELP)
@@ -59,6 +62,7 @@ class Options:
 @options.cluster
 @click.option("--in", "interface", metavar="IFACE", help="the interface it comes in by, where that matters")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--live", is_flag=True, help="send one such packet, and have the kernel itself tell where it goes")
 @click.option("--inputs", is_flag=True, help="say on stderr what each file was taken for, and what could not be read")
 def command(**given: object) -> None:
     from clusterip.diagnosis.answer import to_json
@@ -68,12 +72,25 @@ def command(**given: object) -> None:
     facts = _facts(asked)
     if asked.inputs:
         _tell(facts)
-    answer = Tracer(facts).ask(asked.source, asked.destination, asked.interface)
+    answer = (
+        _observed(asked, facts) if asked.live else Tracer(facts).ask(asked.source, asked.destination, asked.interface)
+    )
     if asked.output == "json":
         click.echo(to_json(answer), nl=False)
     else:
         _print(answer, facts)
     sys.exit(answer.exit_status)
+
+
+def _observed(asked: Options, facts: Facts) -> Trace:
+    from clusterip.cli import trace_live
+    from clusterip.diagnosis.trace import Tracer
+
+    if asked.rules:
+        raise BadInput("--live asks a kernel, --rules files: both at once cannot be", hint="leave out one of them")
+    client, to = Tracer(facts).asked(asked.source, asked.destination, asked.interface)
+    place = trace_live.place(asked.name, asked.node)
+    return asyncio.run(trace_live.run(facts, place, client, to))
 
 
 def _facts(asked: Options) -> Facts:
@@ -111,11 +128,17 @@ def _tell(facts: Facts) -> None:
 
 def _print(answer: Trace, facts: Facts) -> None:
     from clusterip.cli.trace_text import lines
+    from clusterip.diagnosis.observed import LiveTrace
 
     colours = None if "NO_COLOR" not in os.environ else False
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in lines(answer, width):
         click.echo(line, color=colours)
+    if isinstance(answer, LiveTrace):
+        from clusterip.cli import trace_live
+
+        for line in trace_live.lines(answer):
+            click.echo(line, color=colours)
     if facts.problems:
         count = len(facts.problems)
         click.echo(

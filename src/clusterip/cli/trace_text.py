@@ -31,7 +31,7 @@ def lines(answer: Trace, width: int | None = None) -> Iterator[str]:
     yield from _tree(answer.steps, width)
     if len(answer.outcomes) > 1 or any(o.when for o in answer.outcomes):
         yield ""
-        yield "all outcomes; the way of the first is shown" if len(answer.outcomes) > 1 else "outcome"
+        yield _heading(answer)
         yield from _outcomes(answer.outcomes)
     if answer.reply:
         yield ""
@@ -44,6 +44,12 @@ def lines(answer: Trace, width: int | None = None) -> Iterator[str]:
     verdict = click.style(answer.verdict, bold=True, fg=_COLOURS[answer.verdict])
     reason = answer.reason.removeprefix(answer.verdict).lstrip(" :;")
     yield f"{verdict}  {reason}" if reason else verdict
+
+
+def _heading(answer: Trace) -> str:
+    if answer.source == "observed":
+        return "what the model has as possible"
+    return "all outcomes; the way of the first is shown" if len(answer.outcomes) > 1 else "outcome"
 
 
 def _tree(steps: Sequence[Step], width: int | None) -> Iterator[str]:

@@ -14,6 +14,7 @@ from clusterip.rulesets.traced import Headers, Traced
 
 # What does something to the packet, or ends its way through a table; anything else leaves no step in the model.
 _TARGETS = frozenset({"ACCEPT", "DROP", "REJECT", "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "MARK", "CONNMARK"})
+_UNKNOWN = ", which is not among the rules that were read"
 _DECIDES = frozenset({"accept", "drop", "stolen", "queue"})
 _TARGET = re.compile(r" -[jg] (\S+)")
 _ALTERS = re.compile(r"\b(?:meta|ct) mark set\b")
@@ -85,7 +86,7 @@ def met(walked: Walked, found: Sequence[Told], landed: Headers | None) -> Iterat
         headers = later.headers if later else landed or event.headers
         after = replace(before, mark=mark, **_rewritten(event.headers, headers))
         step = _step(walked, one, before, after)
-        yield Met(one.place, step, _acts(step))
+        yield Met(one.place, step, _acts(step) or step.rule.endswith(_UNKNOWN))
 
 
 def _packet(event: Traced, mark: int) -> Packet:
@@ -110,9 +111,14 @@ def _rewritten(now: Headers, later: Headers) -> dict[str, str | int]:
 
 def _step(walked: Walked, one: Told, before: Packet, after: Packet) -> Step:
     event = one.event
-    text, file, line = walked.programs.told(one.program, one.table, event.chain, one.place.rule)
+    try:
+        text, file, line = walked.programs.told(one.program, one.table, event.chain, one.place.rule)
+    except (KeyError, IndexError):  # a chain or rule that the model's rules do not have
+        text, file, line = "", "", 0
     if event.kind == "policy":
         text = "policy drop"
+    elif not text:
+        text = f"rule {one.place.rule + 1}{_UNKNOWN}" if one.place.rule >= 0 else f"a rule that is gone{_UNKNOWN}"
     return Step(
         hook=event.hook,
         table=f"{one.program} {one.table}" if one.program.startswith("iptables-") else one.table,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clusterip.diagnosis.answer import Outcome, Step, Verdict
+from clusterip.diagnosis.answer import Outcome, Step, Trace, Verdict
 from clusterip.diagnosis.met import Met, Place, Told, met, told
 from clusterip.diagnosis.outcomes import step
 from clusterip.diagnosis.packet import Packet, socket
@@ -34,6 +34,54 @@ class Observation(Struct, frozen=True, kw_only=True, rename="camel"):
     steps: tuple[Step, ...] = ()  # rules that the packet met
     modelled: tuple[Step, ...] = ()  # the model's, with what the kernel drew
     difference: Difference | None = None  # None: model and kernel agree
+
+
+class Captured(Struct, frozen=True, rename="camel"):
+    """A packet of the flow, as it passed an interface."""
+
+    place: str  # "client", "backend", and the network namespace
+    text: str  # "10.244.1.5:41234 > 10.96.103.181:80 tcp SYN"
+    milliseconds: float  # after the first one
+
+
+class Live(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a packet sent for the purpose met. Goes with the modelled trace of the same packet."""
+
+    answer: str  # what the client saw: "connected", "refused", "silence" ...
+    milliseconds: float  # until then
+    observation: Observation
+    captured: tuple[Captured, ...] = ()
+    connection: str = ""  # conntrack's entry for it; "": there is none
+    missing: str = ""  # what could not be observed, and why
+
+
+class LiveTrace(Trace, frozen=True, kw_only=True, rename="camel"):
+    """A trace whose steps and verdict were observed; its outcomes and the way back are the model's."""
+
+    live: Live
+
+
+def live_trace(modelled: Trace, live: Live) -> LiveTrace:
+    """`modelled` with what was observed in place of its own steps and verdict."""
+    seen = live.observation
+    fields = {name: getattr(modelled, name) for name in Trace.__struct_fields__}
+    if not seen.steps and seen.verdict == "unknown":
+        reason = live.missing or "the packet did not come by this node"
+        unseen = {"verdict": "unknown", "reason": reason, "source": "observed", "steps": (), "reply": ()}
+        return LiveTrace(**{**fields, **unseen}, live=live)
+    told = {"verdict": seen.verdict, "reason": _sentence(seen, live), "source": "observed", "steps": seen.steps}
+    return LiveTrace(**{**fields, **told}, live=live)
+
+
+def _sentence(seen: Observation, live: Live) -> str:
+    match seen.verdict:
+        case "delivered":
+            return f"to {seen.backend}" + (f", which sees {seen.source}" if seen.source else "") + f"; {live.answer}"
+        case "passed":
+            return f"no rule changed where it went; {live.answer}"
+        case _:
+            last = seen.steps[-1]
+            return f"by {_where(last)}; {live.answer}"
 
 
 def observe(

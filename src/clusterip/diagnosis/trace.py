@@ -41,9 +41,13 @@ class Tracer:
 
     def ask(self, source: str, destination: str, interface: str | None = None) -> Trace:
         """In people's notation. Raises BadInput."""
+        return self.trace(*self.asked(source, destination, interface))
+
+    def asked(self, source: str, destination: str, interface: str | None = None) -> tuple[Client, Target]:
+        """What people's notation means. Raises BadInput."""
         six = destination.count(":") > 2 or (source.count(":") > 2 and ":" not in destination.partition(":")[0])
         to = target(destination, self.facts, self.frontends, ipv6=six)
-        return self.trace(client(source, self.facts, ipv6=":" in to.address, interface=interface), to)
+        return client(source, self.facts, ipv6=":" in to.address, interface=interface), to
 
     def trace(self, source: Client, to: Target) -> Trace:
         walked = self.walk(source, to)

@@ -13,7 +13,7 @@ import enum
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
@@ -297,20 +297,19 @@ async def capture(netns: str, interface: str, match: Match = everything) -> Asyn
 
 
 def _open(netns: str, interface: str) -> socket.socket:
-    """Protocol 0 first: a socket that listens before it is bound would collect from every interface."""
+    """Of one interface with protocol 0 first: a socket that listens before it is bound would collect from all."""
+    protocol = 0 if interface else socket.htons(ETH_P_ALL)
     try:
-        if netns:
-            with namespaces.inside(netns):
-                source = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        else:
-            source = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        with namespaces.inside(netns) if netns else nullcontext():
+            source = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, protocol)
     except OSError as error:
         raise CaptureFailed(netns, interface, str(error.strerror)) from error
     try:
         source.setblocking(False)
         source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM)
         source.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        source.bind((interface, ETH_P_ALL))
+        if interface:
+            source.bind((interface, ETH_P_ALL))
     except OSError as error:
         source.close()
         raise CaptureFailed(netns, interface, str(error.strerror)) from error

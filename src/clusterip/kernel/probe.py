@@ -136,6 +136,16 @@ def ready(netns: str, target: Target) -> Iterator[Probe]:
         yield Probe(flow, sender)
 
 
+def has_address(netns: str, address: str) -> bool:
+    """Whether a link of the namespace has it. Raises NamespaceFailed if there is no such namespace."""
+    with inside(netns), socket.socket(_family(address), socket.SOCK_DGRAM) as asking:
+        try:
+            asking.bind((address, 0))
+        except OSError:
+            return False
+        return True
+
+
 def _source(netns: str, target: Target) -> str:
     """The address that the routes choose, before any rule is asked: connecting UDP sends nothing."""
     with socket.socket(_family(target.address), socket.SOCK_DGRAM) as asking:
