@@ -1,11 +1,13 @@
 """How long from a write to the API until the kernel's rules have changed, with few and with many Services.
 
 One backend of one Service is replaced; the clock runs from the PATCH until the kernel says that its rules are of a
-new generation. Stands of all sizes are up at once and are asked in turn, so they meet the same noise.
+new generation. Stands of all sizes are up at once and are asked in turn, so they meet the same noise. In iptables mode;
+`python benchmarks/change.py nftables` in another.
 """
 
 import asyncio
 import contextlib
+import sys
 import time
 
 from clusterip.client.api import Api
@@ -32,7 +34,8 @@ async def change(client: Api, made: Stand, i: int, turn: int) -> float:
 async def main() -> None:
     taken: dict[int, list[float]] = {size: [] for size in SIZES}
     async with contextlib.AsyncExitStack() as stack:
-        stands = {size: await stack.enter_async_context(stand()) for size in SIZES}
+        mode = sys.argv[1] if len(sys.argv) > 1 else "iptables"
+        stands = {size: await stack.enter_async_context(stand(mode=mode)) for size in SIZES}
         clients = {size: await stack.enter_async_context(api(made)) for size, made in stands.items()}
         for size, made in stands.items():
             await fill(clients[size], range(size))
@@ -41,7 +44,7 @@ async def main() -> None:
             for size, made in stands.items():
                 taken[size].append(await change(clients[size], made, size // 2, turn))
                 await quiet(made, 0.1)
-    print("API write to kernel, one backend of one Service replaced, 10 backends each:")
+    print(f"{mode} mode, API write to kernel, one backend of one Service replaced, 10 backends each:")
     for size, values in taken.items():
         print(f"  {size:6} Services   {summary(values)}")
     first, last = (sorted(taken[size])[TURNS // 2] for size in (SIZES[0], SIZES[-1]))

@@ -37,6 +37,18 @@ contexts: [{name: bench, context: {cluster: bench, user: bench}}]
 users: [{name: bench, user: {token: bench}}]
 """
 
+PROXY = """
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: {mode}
+clientConnection: {{kubeconfig: {kubeconfig}}}
+clusterCIDR: 10.244.0.0/16
+hostnameOverride: node-1
+bindAddress: 127.0.0.1
+iptables: {{minSyncPeriod: 1ms}}
+nftables: {{minSyncPeriod: 1ms}}
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Stand:
@@ -56,8 +68,8 @@ class Stand:
 
 
 @contextlib.asynccontextmanager
-async def stand(components: Sequence[str] = ("proxy",)) -> AsyncIterator[Stand]:
-    """An API server, and `components` when it answers."""
+async def stand(components: Sequence[str] = ("proxy",), mode: str = "iptables") -> AsyncIterator[Stand]:
+    """An API server, and `components` when it answers. `mode`: of the proxy."""
     name = f"clusterip-bench-{os.getpid()}-{time.monotonic_ns() % 10**9}"
     folder = Path(tempfile.mkdtemp(prefix="clusterip-bench-"))
     netns.create(name)
@@ -68,6 +80,7 @@ async def stand(components: Sequence[str] = ("proxy",)) -> AsyncIterator[Stand]:
             await links.configure(name, links.up("lo"))
             (folder / "tokens").write_text("bench,bench,system:masters\n")
             (folder / "kubeconfig").write_text(KUBECONFIG)
+            (folder / "proxy.yaml").write_text(PROXY.format(kubeconfig=folder / "kubeconfig", mode=mode))
             fd = listening.fileno()
             options = ["--data-dir", str(folder), "--token-auth-file", str(folder / "tokens"), "--listen-fd", str(fd)]
             start(made, "apiserver", *options, "--listen", "127.0.0.1:6443", fds=(fd,))
@@ -75,8 +88,10 @@ async def stand(components: Sequence[str] = ("proxy",)) -> AsyncIterator[Stand]:
             async with api(made) as client:  # a proxy waits for its Node
                 addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
                 await client.create(NODES, "", {"metadata": {"name": "node-1"}, "status": {"addresses": addresses}})
+            kubeconfig = ["--kubeconfig", str(folder / "kubeconfig")]
             for component in components:
-                start(made, component, "--kubeconfig", str(folder / "kubeconfig"), *OPTIONS.get(component, ()))
+                options = ["--config", str(folder / "proxy.yaml")]
+                start(made, component, *(options if component == "proxy" else kubeconfig))
             yield made
         finally:
             for process in reversed(made.processes.values()):
@@ -84,12 +99,6 @@ async def stand(components: Sequence[str] = ("proxy",)) -> AsyncIterator[Stand]:
                 process.wait(30)
             netns.delete(name)
             shutil.rmtree(folder)
-
-
-OPTIONS = {
-    "proxy": ("--proxy-mode", "iptables", "--cluster-cidr", "10.244.0.0/16", "--hostname-override", "node-1",
-              "--iptables-min-sync-period", "1ms", "--bind-address", "127.0.0.1"),
-}  # fmt: skip
 
 
 def start(made: Stand, component: str, *options: str, fds: tuple[int, ...] = ()) -> None:

@@ -73,7 +73,7 @@ class Rules:
 
     async def apply(self, delta: Delta) -> None:
         """Raises TransactionRefused: the transactions before the refused one are then in force."""
-        await asyncio.to_thread(self._apply, delta)
+        await asyncio.to_thread(self.apply_now, delta)
 
     async def load(self, load: Delta) -> None:
         """As `apply`; but what is there may be of another make, as after an upgrade, and then has to go first."""
@@ -83,7 +83,8 @@ class Rules:
             log.warning("nftables.table.rebuilt family=%s reason=%r", self.family, error.message)
             await self.apply(rebuild(load))
 
-    def _apply(self, delta: Delta) -> None:
+    def apply_now(self, delta: Delta) -> None:
+        """As `apply`, for those without an event loop."""
         for transaction in delta.transactions:
             self._commit(transaction)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from clusterip.dataplane.nftables.compile import Claim, Element, Front, Key, Piece, elements
+from clusterip.dataplane.nftables.compile import Claim, Element, Front, Key, Piece, counts, elements
 from clusterip.rulesets.nft import values as v
 from clusterip.services.table import EntryKey
 from clusterip.services.tracker import Change
@@ -45,8 +45,13 @@ class Book:
     @classmethod
     def of(cls, pieces: Iterable[Piece]) -> "Book":
         book = cls()
-        changes = [Change(None, piece) for piece in pieces]
-        book.write(changes, book.shift(changes))
+        for piece in pieces:
+            book._add(piece)
+        for claim, keys in book._claims.items():
+            for name, count in counts(_front(book.pieces[keys[0]], claim)):
+                book.sizes[name] += count
+        for name, _ in book._members:
+            book.sizes[name] += 1
         return book
 
     def __repr__(self) -> str:

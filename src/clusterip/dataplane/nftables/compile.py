@@ -146,6 +146,14 @@ def elements(front: Front) -> Iterator[Element]:
         yield Element(names.local_endpoints, (*key, number), backend, front.comment)
 
 
+def counts(front: Front) -> Iterator[tuple[str, int]]:
+    """How many elements it has in which map."""
+    names = _BY_ADDRESS if front.claim[0] else _BY_NODE_PORT
+    yield (names.refusals if front.refused else names.verdicts), 1
+    yield names.endpoints, len(front.endpoints)
+    yield names.local_endpoints, len(front.local_endpoints)
+
+
 class _Maps(NamedTuple):
     verdicts: str
     refusals: str
