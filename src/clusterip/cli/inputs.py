@@ -60,6 +60,8 @@ def _unpacked(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def node_facts(cluster: str, node: str) -> Facts:
     """Live, of a node of a cluster on this machine, with what its API server holds. Raises BadInput, Unavailable."""
+    from clusterip.dataplane.ebpf import attach
+    from clusterip.lab import files
     from clusterip.lab.state import existing
 
     _need_root(f"clusterip trace --node {node}")
@@ -67,13 +69,17 @@ def node_facts(cluster: str, node: str) -> Facts:
     if node not in plan.node_names:
         raise BadInput(f"--node {node}: the cluster has {', '.join(plan.node_names)}")
     facts = merge(asyncio.run(_live(plan.netns(node))), node)
-    return with_api(facts, str(state.kubeconfig))
+    maps = attach.read(files.socket_maps(state, node))
+    return with_api(replace(facts, sockets=maps), str(state.kubeconfig))
 
 
 def machine_facts() -> Facts:
     """Live, of this machine."""
+    from clusterip.dataplane.ebpf import attach
+    from clusterip.proxy.config import EBPF
+
     _need_root("clusterip trace")
-    return merge(asyncio.run(_live("")))
+    return replace(merge(asyncio.run(_live(""))), sockets=attach.read(Path(EBPF().directory)))
 
 
 def _need_root(command: str) -> None:

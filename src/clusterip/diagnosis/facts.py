@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, assert_never
 
+from clusterip.dataplane.ebpf.layout import Contents
 from clusterip.model.objects import EndpointSlice, Node, Pod, Service
 from clusterip.rulesets.conntrack import Entries, Statistics
 from clusterip.rulesets.evidence import Places, Problem
@@ -20,6 +21,7 @@ from clusterip.rulesets.klog import Healthz, Log
 from clusterip.rulesets.manifests import Manifest, Manifests
 from clusterip.rulesets.nft.values import Ruleset as NftRuleset
 from clusterip.rulesets.recognise import Part, Recognised
+from clusterip.services.table import Family
 
 V = TypeVar("V")
 NOWHERE = Places()
@@ -83,6 +85,7 @@ class Facts:
     given: tuple[Given, ...] = ()  # every object of a file, of whatever kind
     problems: tuple[Problem, ...] = ()  # what could not be read
     inputs: tuple[Input, ...] = ()
+    sockets: Mapping[Family, Contents] | None = None  # the maps of eBPF mode; None: there are none, or not given
 
 
 def merge(recognised: Iterable[Recognised], node: str = "") -> Facts:

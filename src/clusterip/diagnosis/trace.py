@@ -16,6 +16,7 @@ from clusterip.diagnosis.question import Client, Target, client, target
 from clusterip.diagnosis.remarks import remarks
 from clusterip.diagnosis.reply import way_back
 from clusterip.diagnosis.sentences import owner, reason, service
+from clusterip.diagnosis.sockets import chosen, through
 from clusterip.diagnosis.tracked import tracked
 from clusterip.diagnosis.walk.branch import Branch, End
 from clusterip.diagnosis.walk.hooks import Hooks
@@ -54,6 +55,12 @@ class Tracer:
         return told(walked)
 
     def walk(self, source: Client, to: Target) -> Walked:
+        asked = _packet(source, to, asked_by(self._known, source))
+        if given := chosen(self.facts, source, asked):
+            return through(self._by_rules, source, asked, given)
+        return self._by_rules(source, to)
+
+    def _by_rules(self, source: Client, to: Target) -> Walked:
         known = asked_by(self._known, source)
         has = programs(self.facts, known, self._kept, ipv6=":" in to.address)
         packet = _packet(source, to, known)

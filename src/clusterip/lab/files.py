@@ -127,10 +127,15 @@ def proxy_config(plan: Plan, state: State, node: str, given: Mapping[str, object
     return yaml.safe_dump(document, sort_keys=False)
 
 
+def socket_maps(state: State, node: str) -> Path:
+    """Where eBPF mode keeps what outlives it."""
+    return state.directory / "bpf" / node
+
+
 def _sockets(plan: Plan, state: State, node: str) -> dict[str, object]:
     """What eBPF mode must not share with other nodes of the machine."""
     group = cgroups.of_member(plan, node)
-    own: dict[str, object] = {"directory": str(state.directory / "bpf" / node)}
+    own: dict[str, object] = {"directory": str(socket_maps(state, node))}
     return own | ({"cgroup": group} if group else {})
 
 

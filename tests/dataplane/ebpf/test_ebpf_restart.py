@@ -14,7 +14,7 @@ from tests.dataplane.ebpf.entries import VIP, VIP6, entry, everywhere
 from tests.dataplane.ebpf.pods import CONFIGS, Node, node
 
 from clusterip.dataplane.ebpf.apply import SocketMaps
-from clusterip.dataplane.ebpf.attach import Place, Sockets, remove
+from clusterip.dataplane.ebpf.attach import Place, Sockets, read, remove
 from clusterip.dataplane.ebpf.check import check
 from clusterip.dataplane.ebpf.compile import compile_entry
 from clusterip.dataplane.ebpf.delta import load
@@ -67,6 +67,15 @@ async def test_a_new_process_finds_the_maps_as_they_were_and_has_nothing_to_writ
         pieces = [compile_entry(e, config) for e in everywhere() if e.family == family]
         assert not load(pieces, seen).steps
         assert len(seen["services"]) == 2
+
+
+async def test_the_maps_are_read_by_others_without_being_touched(lab: Node) -> None:
+    await lab.serve(*everywhere())
+    found = read(lab.place.directory)
+    assert found is not None
+    assert found == {family: lab.sockets.contents(family) for family in CONFIGS}
+    assert len(found["IPv6"]["services"]) == 2
+    assert read(lab.place.directory / "nothing") is None
 
 
 async def test_programs_are_replaced_while_clients_connect(lab: Node) -> None:

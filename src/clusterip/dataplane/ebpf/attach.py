@@ -124,6 +124,21 @@ def mount(directory: Path) -> None:
         mounts.file_system("bpf", str(directory))
 
 
+def read(directory: Path) -> dict[Family, Contents] | None:
+    """What the maps that are in use hold, by family, without touching them; None: eBPF mode is not here."""
+    folders = sorted(directory.glob("maps-*")) if mounts.kind_of(str(directory)) == "bpf" else []
+    if not folders or not (directory / "links" / "connect4").exists():
+        return None
+    found: dict[Family, dict[MapName, dict[bytes, bytes]]] = {f: {n: {} for n in MAPS} for f in ("IPv4", "IPv6")}
+    for name in MAPS:
+        held = bpf.pinned_map(folders[-1] / name, name)
+        if held is not None:
+            with held:
+                for key, value in held.items():
+                    found[family_of(name, key, value)][name][key] = value
+    return dict(found)
+
+
 def remove(directory: Path) -> bool:
     """Detach the programs and drop the maps; True if there was anything. Connections stay with their backends.
 

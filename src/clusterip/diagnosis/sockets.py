@@ -1,0 +1,147 @@
+"""eBPF mode: what the maps do with a client's socket before there is a packet. Pure.
+
+A socket that is given a backend sends its packets there by itself: what follows is the walk of a packet to the backend,
+and nothing is translated back; getpeername() alone still says what was asked for.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace as with_
+from fractions import Fraction
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from clusterip.dataplane.ebpf.layout import (
+    NODE_ONLY,
+    Contents,
+    Frontend,
+    Service,
+    frontend_key,
+    read_place,
+    read_service,
+    slot_key,
+)
+from clusterip.diagnosis.facts import Facts
+from clusterip.diagnosis.outcomes import Reached
+from clusterip.diagnosis.packet import Packet, socket
+from clusterip.diagnosis.question import Client, Target
+from clusterip.diagnosis.reply import WayBack, way_back
+from clusterip.diagnosis.walk.branch import Branch, Condition, Fired, Trail
+from clusterip.diagnosis.walked import Walked
+from clusterip.services.table import Protocol
+
+_PROTOCOLS: dict[str, Protocol] = {"tcp": "TCP", "udp": "UDP"}
+
+
+class Choice(NamedTuple):
+    """A backend that the socket may be given."""
+
+    address: str
+    port: int
+    share: Fraction
+    told: str  # where the maps say so
+
+
+class Chosen(NamedTuple):
+    """What the maps have for the socket; without choices it is refused."""
+
+    service: Service
+    choices: tuple[Choice, ...]
+
+
+def chosen(facts: Facts, client: Client, packet: Packet) -> Chosen | None:
+    """None: the sockets leave it to the rules, or it is no socket of the node's that asks."""
+    contents = (facts.sockets or {}).get("IPv6" if packet.ipv6 else "IPv4")
+    protocol = _PROTOCOLS.get(packet.protocol)
+    if contents is None or protocol is None or client.kind == "outside" or packet.reply:
+        return None
+    value = contents["services"].get(frontend_key(Frontend(packet.destination, packet.destination_port, protocol)))
+    if value is None:
+        return None
+    service = read_service(value)
+    if service.flags & NODE_ONLY and client.kind != "node":
+        return None
+    return Chosen(service, _choices(contents, service))
+
+
+def _choices(contents: Contents, service: Service) -> tuple[Choice, ...]:
+    found = []
+    for index in range(service.backends):
+        place = contents["slots"].get(slot_key(service.set, index))
+        if place is not None:  # else the program refuses
+            told = f"set {service.set.hex()}, slot {index} of {service.backends}"
+            found.append(Choice(*read_place(place), Fraction(1, service.backends), told))
+    return tuple(found)
+
+
+def through(walk: Callable[[Client, Target], Walked], client: Client, packet: Packet, given: Chosen) -> Walked:
+    """`walk`: of a packet by the rules alone, here to what the socket is given. Nobody is asked about the way back
+    where nobody is reached."""
+    if not given.choices:
+        asked = walk(client, Target(packet.protocol, packet.destination, packet.destination_port))
+        return with_(asked, found=(_refused(packet),), granted=(), back=None, tracked=None)
+    ways = [(choice, walk(client, Target(packet.protocol, choice.address, choice.port))) for choice in given.choices]
+    found = [_reached(one, packet, choice, given.service) for choice, way in ways for one in way.found]
+    answered = next((way for _, way in ways if any(_arrives(one) for one in way.found)), ways[0][1])
+    arrived = next((one for one in answered.found if _arrives(one)), None)
+    back = way_back(answered.hooks, client, answered.packet, arrived.branch.packet) if arrived else None
+    return with_(
+        answered,
+        packet=packet,
+        found=tuple(sorted(found, key=lambda r: (-r.branch.probability, r.backend))),
+        granted=tuple(dict.fromkeys(c for _, way in ways for c in way.granted)),
+        back=_named(back, packet) if back else None,
+    )
+
+
+def _arrives(one: Reached) -> bool:
+    return one.verdict in ("passed", "delivered")
+
+
+def _reached(one: Reached, packet: Packet, choice: Choice, service: Service) -> Reached:
+    """With the socket's choice in front of the packet's way."""
+    sent = replace(packet, destination=choice.address, destination_port=choice.port)
+    backend = socket(choice.address, choice.port)
+    start = Branch(packet).fires(
+        Fired("socket", "", "ebpf", "services", -1, f"connect {backend}", packet, sent, choice.told)
+    )
+    branch = replace(
+        one.branch,
+        probability=one.branch.probability * choice.share,
+        trail=_after(start.trail, one.branch.trail),
+    )
+    if service.affinity:
+        branch = branch.given(_memory(service), False)
+    return Reached("delivered", backend, branch) if _arrives(one) else Reached(one.verdict, one.backend, branch)
+
+
+def _memory(service: Service) -> Condition:
+    yes = f"it has connected within {service.affinity} s: to the backend it had then"
+    return Condition(f"sockets {service.id.hex()}", "affinity", yes, "the client is not remembered")
+
+
+def _refused(packet: Packet) -> Reached:
+    text = "the Service has no endpoints: connect() fails with ECONNREFUSED"
+    return Reached(
+        "rejected",
+        "",
+        Branch(packet).fires(Fired("socket", "", "ebpf", "services", -1, "reject", packet, packet, text)),
+    )
+
+
+def _named(back: WayBack, packet: Packet) -> WayBack:
+    """The client's socket says what was asked for."""
+    call = "recvmsg" if packet.protocol == "udp" else "getpeername"
+    asked = f"{call} {socket(packet.destination, packet.destination_port)}"
+    arrived = back.branch.packet
+    return back._replace(branch=back.branch.fires(Fired("socket", "", "ebpf", "origins", -1, asked, arrived, arrived)))
+
+
+def _after(first: Trail | None, later: Trail | None) -> Trail | None:
+    fired = []
+    while later is not None:
+        fired.append(later.fired)
+        later = later.earlier
+    for one in reversed(fired):
+        first = Trail(one, first)
+    return first
