@@ -16,7 +16,7 @@ from clusterip.diagnosis.walk.branch import Condition, End
 from clusterip.diagnosis.walk.chain import NEXT, Act, Into
 from clusterip.diagnosis.walk.nft import NftTable
 from clusterip.diagnosis.walk.nft_sets import Index, by_name
-from clusterip.diagnosis.walk.nft_values import Missing, Value, all_scalar, constant, field, meets
+from clusterip.diagnosis.walk.nft_values import Known, Missing, Value, all_scalar, constant, field, meets
 from clusterip.rulesets.nft import values as n
 from clusterip.rulesets.nft.text import rule_text, statement_text
 
@@ -131,9 +131,26 @@ class NftSets:
                 local = meets("local", match.operator, match.right)
                 if local is not None and meets("unicast", match.operator, match.right) is not local:
                     return swapped(not local, among(flow, *split(flow.sources, cell.clients.node)))
+            case n.Numgen(_, modulus, offset):
+                return self._by_lot(match, range(offset, offset + modulus), cell, flow, where)
             case n.Meta("iifname" | "iif") if match.operator in ("", "==", "!="):
                 return self._interface(match, cell, flow, where)
         return self._as_told(match, cell, flow, where)
+
+    def _by_lot(
+        self, match: n.Match, drawn: range, cell: Cell, flow: Flow, where: _Where
+    ) -> tuple[Flow | None, Flow | None]:
+        answers = [self._meets(match, value, cell) for value in drawn]
+        if None in answers or not answers:
+            return divided(flow, self._unknown(match, where))
+        part, rest = flow.weight.divided(answers.count(True), len(answers))
+        return replace(flow, weight=part) if part else None, replace(flow, weight=rest) if rest else None
+
+    def _meets(self, match: n.Match, value: Known, cell: Cell) -> bool | None:
+        if not isinstance(match.right, (n.SetName, n.Elements)):
+            return meets(value, match.operator, match.right)
+        index = self._index(match.right, cell)
+        return None if index is None else (index.find(value) is not None) == (match.operator != "!=")
 
     def _as_told(self, match: n.Match, cell: Cell, flow: Flow, where: _Where) -> tuple[Flow | None, Flow | None]:
         """What does not hang on the source is answered as for one packet."""
@@ -142,11 +159,7 @@ class NftSets:
             return None, flow
         if isinstance(value, (Missing, Condition)):
             return divided(flow, self._unknown(match, where))
-        if isinstance(match.right, (n.SetName, n.Elements)):
-            index = self._index(match.right, cell)
-            found = None if index is None else (index.find(value) is not None) == (match.operator != "!=")
-        else:
-            found = meets(value, match.operator, match.right)
+        found = self._meets(match, value, cell)
         return divided(flow, self._unknown(match, where) if found is None else found)
 
     def _from(self, match: n.Match, cell: Cell, flow: Flow, where: _Where) -> tuple[Flow | None, Flow | None]:

@@ -13,7 +13,7 @@ from clusterip.diagnosis.verify.compare import Mismatch, kernel_fates, mismatche
 from clusterip.diagnosis.verify.expected import Claim, Expectation, claims, expectations
 from clusterip.diagnosis.verify.interfaces import ELSEWHERE
 from clusterip.diagnosis.verify.literals import EVERY_PROTOCOL, Place
-from clusterip.diagnosis.verify.report import Difference, Unproven
+from clusterip.diagnosis.verify.report import Difference, Kind, Unproven
 from clusterip.diagnosis.verify.sources import Sources, address_of, kind_of, split
 from clusterip.diagnosis.verify.ways import Leaf, Ways
 from clusterip.diagnosis.verify.witness import Shown, shown, witness
@@ -26,6 +26,7 @@ from clusterip.services.route import Policy, Source
 from clusterip.services.table import Entry
 
 _CLIENTS = {Source.POD: "pods", Source.NODE: "the node", Source.OUTSIDE: "outside"}
+_MIXABLE: frozenset[Kind] = frozenset({"share", "missing-backend", "verdict"})  # two wrongs may make a right
 NOWHERE = ("127.0.0.0/8", "0.0.0.0/8", "224.0.0.0/3", "::/127", "ff00::/8")  # nobody is answered there
 _OUR_CHAINS, _OUR_TABLES = "KUBE-", ("kube-proxy", "clusterip")
 
@@ -89,13 +90,12 @@ class Search:
                 self.unproven.append(Unproven(lost, self._object(place)))
                 return None
             answers = [(self._in(world, expected, claim), world) for world in alike]
-            wrong = [(ms, world) for ms, world in answers if ms]
-            if wrong and len(wrong) < len(answers):
+            certain = _certain([mismatches for mismatches, _ in answers])
+            if not certain and any(mismatches for mismatches, _ in answers):
                 asked = [c for world in alike for c, _ in world.unknown]
                 self.unproven.append(Unproven(told_doubts(asked), self._object(place)))
                 return None
-            if wrong:
-                found += [(m, wrong[0][1]) for m in wrong[0][0]]
+            found += [(m, answers[0][1]) for m in answers[0][0] if m.kind in certain]
         return found
 
     def _in(self, world: World, expected: Sequence[Expectation], claim: Claim) -> list[Mismatch]:
@@ -211,6 +211,13 @@ def _lost(alike: Sequence[World]) -> str:
         leaf.doubts[-1][0] for world in alike for leaf in world.leaves if leaf.verdict == "unknown" and leaf.doubts
     ]
     return told_doubts(found)
+
+
+def _certain(by_world: Sequence[Sequence[Mismatch]]) -> set[Kind]:
+    """What is wrong whichever way the unknown is: also where it is now this way and now that."""
+    kinds = [{m.kind for m in found} for found in by_world]
+    common = set.intersection(*kinds) if kinds else set()
+    return common if len(kinds) == 1 else common - _MIXABLE
 
 
 def _is_ours(chain: str, table: str) -> bool:
