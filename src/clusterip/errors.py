@@ -8,6 +8,8 @@ Every error that a person may see is a `ClusterIPError`. `cli.main` prints it as
 and the API server turns its subclass `model.status.ApiError` into a Kubernetes `Status`.
 """
 
+import os
+
 
 class ClusterIPError(Exception):
     """`message` says on what: what failed, why. `hint`, if any, is something the reader can do or type."""
@@ -24,3 +26,14 @@ class BadInput(ClusterIPError):
 
 class Unavailable(ClusterIPError):
     """Something outside is missing: a program, a kernel feature, a server that does not answer. Exit status 1."""
+
+
+def in_words(error: Exception) -> str:
+    """Why something outside refused: an OSError without its number and the path that our own message has already."""
+    match error:
+        case OSError(errno=int(number)):
+            return os.strerror(number)
+        case UnicodeDecodeError():
+            return "it is not UTF-8 text"
+        case _:
+            return str(error)

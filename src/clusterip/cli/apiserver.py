@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
-from clusterip.errors import BadInput
+from clusterip.errors import BadInput, in_words
 
 if TYPE_CHECKING:
     from clusterip.allocation.bands import Network
@@ -143,7 +143,7 @@ def first_line(path: Path) -> str:
     try:
         lines: Sequence[str] = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"token file {path}: cannot be read, {error}") from error
+        raise BadInput(f"token file {path}: cannot be read, {in_words(error)}") from error
     # The file may be a token alone, or the first line of a token,user,groups file.
     token = lines[0].partition(",")[0].strip() if lines else ""
     if not token:

@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 import click
 
 from clusterip.cli.running import run_until_told
-from clusterip.errors import BadInput
+from clusterip.errors import BadInput, in_words
 
 FILE = click.Path(path_type=Path)
 
@@ -87,7 +87,7 @@ def _read(path: Path, option: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{option} {path}: cannot be read, {error}") from None
+        raise BadInput(f"{option} {path}: cannot be read, {in_words(error)}") from None
 
 
 def _address(text: str, option: str) -> str:

@@ -20,7 +20,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from clusterip.errors import BadInput, Unavailable
+from clusterip.errors import BadInput, Unavailable, in_words
 from clusterip.kernel.processes import Program
 from clusterip.model.objects import Pod
 from clusterip.node import exec as executing
@@ -54,7 +54,7 @@ async def start(
     try:
         await web.TCPSite(runner, address, serving.port, ssl_context=context).start()
     except OSError as error:
-        raise Unavailable(f"address {address}:{serving.port}: cannot be listened on, {error}") from error
+        raise Unavailable(f"address {address}:{serving.port}: cannot be listened on, {in_words(error)}") from error
 
 
 def application(token: str, lives: Mapping[str, PodLife], tools: Tools) -> web.Application:

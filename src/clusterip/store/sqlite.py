@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from clusterip.errors import Unavailable
+from clusterip.errors import Unavailable, in_words
 from clusterip.store.base import Check, Delete, Event, Item, Page, Put
 from clusterip.store.history import History, Limits
 
@@ -166,7 +166,7 @@ def _load(path: Path) -> tuple[sqlite3.Connection, list[Item], int]:
         if db is not None:
             db.close()
         hint = "another API server has it open: end that one, or use another --data-dir" if _locked(error) else ""
-        raise Unavailable(f"store {path}: cannot be opened: {error}", hint=hint) from error
+        raise Unavailable(f"store {path}: cannot be opened: {in_words(error)}", hint=hint) from error
     except Unavailable:
         if db is not None:
             db.close()
