@@ -30,7 +30,14 @@ from clusterip.diagnosis.doctor import (
 from clusterip.diagnosis.doctor import missing as lacking
 from clusterip.diagnosis.doctor.known import Known, known
 from clusterip.diagnosis.doctor.missing import Missing
-from clusterip.diagnosis.doctor.programmed import Chains, Programmed, iptables_frontends, ipvs_frontends
+from clusterip.diagnosis.doctor.nftlisted import with_listed
+from clusterip.diagnosis.doctor.programmed import (
+    Chains,
+    Programmed,
+    iptables_frontends,
+    ipvs_frontends,
+    names_by_digest,
+)
 from clusterip.diagnosis.doctor.programmed_nft import nft_frontends
 from clusterip.diagnosis.facts import Input, merge
 from clusterip.diagnosis.findings import Finding
@@ -60,7 +67,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True, rename="camel"):
 def diagnose(inputs: Sequence[Recognised], node: str = "") -> Diagnosis:
     """`node`: whose view is asked for, by its name in the API; "": nobody's in particular."""
     facts = merge(inputs, node)
-    all_known = known(inputs, node)
+    all_known = with_listed(known(inputs, node))
     found = list(_findings(all_known, inputs, node))
     wanting = lacking.missing(all_known)
     found += lacking.find(all_known, wanting)
@@ -72,11 +79,12 @@ def diagnose(inputs: Sequence[Recognised], node: str = "") -> Diagnosis:
 
 
 def _programs(known: Known, choices: Sequence[Chains]) -> tuple[Programmed, ...]:
+    names = names_by_digest(known)
     return (
         *(
             p
             for source, chains in zip(known.iptables, choices, strict=True)
-            for p in iptables_frontends(source, chains)
+            for p in iptables_frontends(source, chains, names)
         ),
         *(p for rules in known.nft for p in nft_frontends(rules)),
         *ipvs_frontends(known),

@@ -44,6 +44,9 @@ def _tables(known: Known) -> Iterator[Missing]:
     if known.iptables and not {"nat", "filter"} <= tables:
         lacking = " and ".join(sorted({"nat", "filter"} - tables))
         yield Missing(f"the table {lacking}", "iptables-save", "which rules refuse, accept or rewrite a packet besides")
+    hidden = any(t.name in ("nat", "filter") and "KUBE-SERVICES" in t.chains for s in known.nft for t in s.values)
+    if hidden and not known.iptables:
+        yield Missing("whole rules", "iptables-save", "what nft only names of the rules of iptables")
     if any(source.values.told_by == "listing" for source in known.iptables):
         yield Missing(
             "whole rules", "iptables-save", "what `iptables -L` leaves out: interfaces, which table, every chain"

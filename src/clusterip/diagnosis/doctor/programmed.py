@@ -8,14 +8,16 @@ the ranges that get a shorter way.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 
+from clusterip.dataplane.iptables.names import digest, service_digest
 from clusterip.diagnosis.doctor.known import Key, Known, Sourced
 from clusterip.diagnosis.findings import Evidence
 from clusterip.diagnosis.packet import socket
 from clusterip.rulesets.iptables import line_text
 from clusterip.rulesets.iptables import values as ipt
 from clusterip.rulesets.iptables.saved import Saved
+from clusterip.services.table import PortName, Protocol
 
 Shares: TypeAlias = Mapping[str, Fraction]  # backend "10.244.0.3:80" -> its share; what is left of 1 reaches none
 Form: TypeAlias = Literal["iptables", "nftables", "ipvs"]
@@ -51,6 +53,7 @@ class Programmed:
     shares: Shares
     place: Evidence
     scheduler: str = ""  # of ipvs
+    internal: bool = False  # a ClusterIP, where the dump tells
 
     @property
     def key(self) -> Key:
@@ -67,8 +70,11 @@ class Programmed:
         return f"service {self.name}" if self.name else f"frontend {self.frontend}"
 
 
-def iptables_frontends(source: Sourced[Saved], chains: "Chains") -> Iterator[Programmed]:
-    """Every rule of the nat table that sends one address and port to a chain that ends in DNAT."""
+def iptables_frontends(source: Sourced[Saved], chains: "Chains", names: Mapping[str, str]) -> Iterator[Programmed]:
+    """Every rule of the nat table that sends one address and port to a chain that ends in DNAT.
+
+    `names`: of Service ports, by what their chains' names end in; for dumps that show no comments.
+    """
     nat = source.values.ruleset.tables.get("nat")
     if nat is None:
         return
@@ -86,10 +92,11 @@ def iptables_frontends(source: Sourced[Saved], chains: "Chains") -> Iterator[Pro
                 source.file,
                 source.values.variant,
                 frontend,
-                service_name(rule.comment),
+                service_name(rule.comment) or names.get(target.rpartition("-")[2], ""),
                 target,
                 chains.shares(target),
                 place,
+                internal="cluster IP" in rule.comment or (not rule.comment and target.startswith("KUBE-SVC-")),
             )
 
 
@@ -263,3 +270,28 @@ def names_by_address(known: Known) -> dict[Frontend, str]:
             if port.node_port:
                 found[Frontend(port.protocol.lower(), "", port.node_port)] = name
     return found
+
+
+def names_by_digest(known: Known) -> dict[str, str]:
+    """What chains of a Service port end in -> its name, for every port that Services, slices and Endpoints tell of."""
+    found: dict[str, str] = {}
+    for namespace, service, port, protocol in _ports(known):
+        name = PortName(namespace, service, port)
+        found[service_digest(name, protocol)] = str(name)
+        if not port:  # before 1.19 the colon stood there all the same
+            found[digest(f"{name}:{protocol.lower()}")] = str(name)
+    return found
+
+
+def _ports(known: Known) -> Iterator[tuple[str, str, str, Protocol]]:
+    for key, service in known.services.items():
+        for p in service.spec.ports or ():
+            yield *key, p.name, cast(Protocol, p.protocol)
+    for key, slices in known.slices_of.items():
+        for s in slices:
+            for port in s.ports or ():
+                yield *key, port.name or "", cast(Protocol, port.protocol or "TCP")
+    for key, endpoints in known.endpoints.items():
+        for subset in endpoints.subsets or ():
+            for one in subset.ports:
+                yield *key, one.name, cast(Protocol, one.protocol)

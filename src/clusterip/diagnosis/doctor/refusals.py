@@ -1,13 +1,21 @@
 """Frontends that the rules refuse or drop, and why: no endpoints, a Local policy without a backend here. Pure."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from clusterip.diagnosis.doctor.backends import equal_shares, wanted
 from clusterip.diagnosis.doctor.known import Key, Known, Sourced
-from clusterip.diagnosis.doctor.programmed import Form, Frontend, Programmed, service_name, share_list
+from clusterip.diagnosis.doctor.programmed import (
+    Form,
+    Frontend,
+    Programmed,
+    names_by_address,
+    names_by_digest,
+    service_name,
+    share_list,
+)
 from clusterip.diagnosis.doctor.programmed_nft import frontend_of, target_of
 from clusterip.diagnosis.findings import Evidence, Finding
 from clusterip.rulesets import proxylog
@@ -17,6 +25,7 @@ from clusterip.rulesets.iptables.saved import Saved
 from clusterip.rulesets.nft import values as nft
 
 NO_LOCAL = "has no local endpoints"
+_REFUSING = ("KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES")
 _CLUSTER_IP_CHAINS = ("KUBE-SERVICES", "KUBE-SVL-")
 
 
@@ -38,26 +47,49 @@ class Refusal:
 
     @property
     def object(self) -> str:
-        return f"service {self.name}" if self.name else f"frontend {self.frontend}"
+        if self.name:
+            return f"service {self.name}"
+        return f"frontend {self.frontend}" if self.frontend.port else f"chain {self.chain}"
+
+
+class _Names(NamedTuple):
+    """Of Service ports, for dumps that show no comments."""
+
+    by_address: Mapping[Frontend, str]
+    by_digest: Mapping[str, str]
 
 
 def refusals(known: Known) -> tuple[Refusal, ...]:
-    found = [r for source in known.iptables for r in _iptables(source)]
+    names = _Names(names_by_address(known), names_by_digest(known))
+    found = [r for source in known.iptables for r in _iptables(source, names)]
     found += [r for rules in known.nft for table in rules.values for r in _nft(rules, table)]
     return tuple(found)
 
 
-def _iptables(source: Sourced[Saved]) -> Iterator[Refusal]:
+def _iptables(source: Sourced[Saved], names: "_Names") -> Iterator[Refusal]:
     for table in source.values.ruleset:
         for name, chain in table.chains.items():
             for number, rule in enumerate(chain.rules):
                 answer = _answer(rule)
-                service = service_name(rule.comment)
-                local = NO_LOCAL in rule.comment
-                if not answer or not service or not (local or "has no endpoints" in rule.comment):
+                told = _told(name, rule, names) if answer else None
+                if not answer or told is None:
                     continue
+                service, local = told
                 place = source.rule(table.name, name, number, line_text(name, rule))
                 yield Refusal("iptables", source.file, name, _frontend(rule), service, answer, local, place)
+
+
+def _told(chain: str, rule: ipt.Rule, names: "_Names") -> tuple[str, bool] | None:
+    """Whose port it is and whether for want of a local backend; None: it is no proxy's refusal."""
+    if rule.comment:
+        service, local = service_name(rule.comment), NO_LOCAL in rule.comment
+        return (service, local) if service and (local or "has no endpoints" in rule.comment) else None
+    frontend = _frontend(rule)
+    if chain in _REFUSING and frontend.address and frontend.port:
+        return names.by_address.get(frontend, ""), _answer(rule) == "drop"
+    if chain.startswith(("KUBE-XLB-", "KUBE-SVL-")) and _answer(rule) == "drop":
+        return names.by_digest.get(chain.rpartition("-")[2], ""), True
+    return None
 
 
 def _answer(rule: ipt.Rule) -> Literal["reject", "drop", ""]:

@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
+from msgspec import structs
+
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.refusals import Refusal
 from clusterip.diagnosis.findings import Evidence, Finding
@@ -28,7 +30,6 @@ def find(known: Known, refusals: Sequence[Refusal]) -> Iterator[Finding]:
     yield from _not_hooked(known, refusals)
     for rules in known.nft:
         for nft_table in rules.values:
-            yield from _nft_unconditional(rules, nft_table)
             yield from _nft_missing_chains(rules, nft_table)
 
 
@@ -82,30 +83,6 @@ def _dropping_all(object_: str, comment: str, hooks: Sequence[str], place: Evide
     remedy = f"iptables -D {chain} -m comment --comment '{comment}' -j DROP" if comment else f"iptables -F {chain}"
     remedy += "   # then bring host and container to one version of iptables"
     return Finding("unconditional-drop", "E", object_, message, (place,), Fraction(1), remedy)
-
-
-def _nft_unconditional(source: Sourced[nft.Ruleset], table: nft.Table) -> Iterator[Finding]:
-    """The same, as `nft list ruleset` shows the tables of iptables-nft."""
-    if FIREWALL not in table.chains or table.name != "filter":
-        return
-    for number, rule in enumerate(table.rules(FIREWALL)):
-        drops = any(isinstance(s, (nft.Drop, nft.Reject)) for s in rule.statements)
-        comments = [s for s in rule.statements if isinstance(s, nft.Xt) and s.name == "comment"]
-        if not drops or any(not isinstance(s, (nft.Drop, nft.Reject, nft.Counter)) and s not in comments
-                            for s in rule.statements):  # fmt: skip
-            continue
-        hooks = [
-            name
-            for name, chain in table.chains.items()
-            if chain.hook
-            and any(
-                isinstance(s, (nft.Jump, nft.Goto)) and s.chain == FIREWALL for r in chain.rules for s in r.statements
-            )
-        ]
-        if hooks:
-            text = f"table {table.family} {table.name}, chain {FIREWALL}: drop without a match"
-            place = source.rule(f"{table.family} {table.name}", FIREWALL, number, text)
-            yield _dropping_all(f"filter/{FIREWALL}", rule.comment, sorted(hooks), place)
 
 
 # --- chains -----------------------------------------------------------------------------------------------------------
@@ -163,7 +140,8 @@ def _duplicates(source: Sourced[Saved], table: ipt.Table) -> Iterator[Finding]:
         message = f"{len(doubled)} rule{'s stand' if len(doubled) > 1 else ' stands'} more than once in {name}, the "
         message += f"worst {len(worst)} times: something adds them again and again without seeing that they are there."
         evidence = tuple(source.rule(table.name, name, n, line_text(name, chain.rules[n])) for n in worst[:NAMED])
-        remedy = f"iptables -t {table.name} -D{line_text(name, chain.rules[worst[0]]).removeprefix('-A')}   # "
+        rule = structs.replace(chain.rules[worst[0]], counters=None)
+        remedy = f"iptables -t {table.name} -D{line_text(name, rule).removeprefix('-A')}   # "
         remedy += f"{len(worst) - 1} times; host and container should use one variant and version of iptables"
         yield Finding("duplicate-rules", "W", f"{table.name}/{name}", message, evidence, None, remedy)
 
