@@ -22,9 +22,9 @@ def refusal(body: str, head: str = HEAD) -> str:
     return caught.value.message
 
 
-def test_an_empty_file_gives_kube_proxys_defaults() -> None:
+def test_an_empty_file_gives_kube_proxys_defaults_but_for_the_mode() -> None:
     config = load("")
-    assert config.mode == "iptables"
+    assert config.mode == "nftables"
     assert config.detect_local_mode == "ClusterCIDR"
     assert config.healthz_bind_address == "0.0.0.0:10256"
     assert config.metrics_bind_address == "127.0.0.1:10249"

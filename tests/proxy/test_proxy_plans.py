@@ -150,7 +150,8 @@ def test_beside_a_file_only_some_flags_count() -> None:
 
 
 def completed(given: dict[str, Any]) -> ProxyConfig:
-    result = applied(given)
+    """Of iptables mode, unless another one is given."""
+    result = applied({"proxy-mode": "iptables"} | given)
     return flags.switched_off(rules.complete(result.config, "flags"), result.off)
 
 
@@ -283,6 +284,10 @@ async def test_node_ports_are_served_on_the_addresses_asked_for() -> None:
     assert await build.served_addresses(primary, "IPv4", "192.168.50.11")() == ("192.168.50.11",)
     six = completed({"nodeport-addresses": ("fd00::/8",)})
     assert await build.served_addresses(six, "IPv4", "192.168.50.11")() is None
+    tables = completed({"proxy-mode": "nftables"})
+    assert await build.served_addresses(tables, "IPv4", "192.168.50.11")() == ("192.168.50.11",)
+    everywhere = completed({"proxy-mode": "nftables", "nodeport-addresses": ("0.0.0.0/0",)})
+    assert await build.served_addresses(everywhere, "IPv4", "192.168.50.11")() is None
 
 
 def test_only_wanted_settings_are_written() -> None:

@@ -29,6 +29,7 @@ CHECK_PORT = 32111
 CONFIG = """
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
+mode: iptables
 hostnameOverride: node-1
 clusterCIDR: 10.244.0.0/16
 clientConnection: {kubeconfig: %s}
@@ -208,7 +209,7 @@ async def test_a_signal_ends_it_and_the_rules_stay(proxy: Proxy) -> None:
 
 async def test_timeouts_of_connection_tracking_are_set_in_our_namespace_only(net: World) -> None:
     before = sysctl.read("net.netfilter.nf_conntrack_tcp_timeout_close_wait")
-    process = await start(net.node, "--init-only", "--conntrack-tcp-timeout-close-wait=47m")
+    process = await start(net.node, "--proxy-mode=iptables", "--init-only", "--conntrack-tcp-timeout-close-wait=47m")
     _, said = await process.communicate()
     assert process.returncode == 0, said.decode()
     assert net.on_node("sysctl -n net.netfilter.nf_conntrack_tcp_timeout_close_wait").strip() == "2820"

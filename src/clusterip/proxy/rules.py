@@ -31,7 +31,7 @@ def complete(config: ProxyConfig, source: str) -> ProxyConfig:
     ipv6 = ":" in config.bind_address
     return msgspec.structs.replace(
         config,
-        mode=config.mode or "iptables",
+        mode=config.mode or "nftables",
         detect_local_mode=config.detect_local_mode or "ClusterCIDR",
         healthz_bind_address=_with_port(config.healthz_bind_address or ("::" if ipv6 else "0.0.0.0"), HEALTHZ_PORT),  # noqa: S104
         metrics_bind_address=_with_port(config.metrics_bind_address or ("::1" if ipv6 else "127.0.0.1"), METRICS_PORT),
