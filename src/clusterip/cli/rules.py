@@ -20,6 +20,9 @@ from clusterip.dataplane.iptables import (
     compile_entry,
     complete,
 )
+from clusterip.dataplane.ipvs import Config as IPVSConfig
+from clusterip.dataplane.ipvs import compile_entry as compile_for_servers
+from clusterip.dataplane.ipvs import document as servers
 from clusterip.errors import BadInput
 from clusterip.model.names import label_value, qualified_name
 from clusterip.model.objects import EndpointSlice
@@ -32,7 +35,8 @@ FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
 
 HELP = """Print what the proxy of one node would write for the Services and EndpointSlices in FILE: one complete input
 for iptables-restore (ip6tables-restore with --family IPv6), which gives from empty tables what kube-proxy gives; with
---proxy-mode nftables one table for `nft -f`; with --proxy-mode ebpf what the maps of its programs would hold, as JSON.
+--proxy-mode nftables one table for `nft -f`; with --proxy-mode ebpf what the maps of its programs would hold, as JSON;
+with --proxy-mode ipvs the inputs of ipset, iptables-restore, ipvsadm and ip, each under a line that names the program.
 Needs no kernel and no root.
 
 FILE may hold several documents, YAML or JSON, and lists as kubectl prints them; "-" is stdin. Objects of other kinds
@@ -62,12 +66,13 @@ class Options:
     localhost_nodeports: bool = True
     nfacct: bool = False
     tcp_be_liberal: bool = False
+    ipvs_scheduler: str = "rr"
 
 
 @click.command(help=HELP)
 @click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="manifests; - is stdin")
 @click.option(
-    "--proxy-mode", type=click.Choice(["iptables", "nftables", "ebpf"]), default="iptables", show_default=True
+    "--proxy-mode", type=click.Choice(["iptables", "ipvs", "nftables", "ebpf"]), default="iptables", show_default=True
 )
 @click.option("--family", type=click.Choice(FAMILIES), help="default: the one that the manifests have")
 @click.option("--node-name", default="", help="the node whose rules these are; decides what is local")
@@ -90,6 +95,7 @@ class Options:
 @click.option("--localhost-nodeports/--no-localhost-nodeports", default=True, help="node ports on 127.0.0.1 (IPv4)")
 @click.option("--nfacct", is_flag=True, help="count with nfacct, as on kernels that have it")
 @click.option("--tcp-be-liberal", is_flag=True, help="as with net.netfilter.nf_conntrack_tcp_be_liberal=1")
+@click.option("--ipvs-scheduler", default="rr", show_default=True, help="how IPVS shares connections out")
 def command(**given: object) -> None:
     options = Options(**given)  # type: ignore[arg-type]  # click has made each of its type
     node = NodeContext(options.node_name, _labels(options.node_labels).get(ZONE_LABEL, ""))
@@ -102,6 +108,8 @@ def command(**given: object) -> None:
     match options.proxy_mode:
         case "ebpf":
             text = maps(tables[family], _socket_config(options, family))
+        case "ipvs":
+            text = virtual_servers(tables[family], _server_config(options, family))
         case "nftables":
             text = table(tables[family], _table_config(options, family, ranges))
         case _:
@@ -122,6 +130,10 @@ def table(entries: Sequence[Entry], config: nftables.Config) -> str:
 
 def maps(entries: Sequence[Entry], config: ebpf.Config) -> str:
     return document.complete([compile_for_sockets(e, config) for e in entries])
+
+
+def virtual_servers(entries: Sequence[Entry], config: IPVSConfig) -> str:
+    return servers.complete([compile_for_servers(e, config) for e in entries], config)
 
 
 def _entries(found: Manifests, node: NodeContext, family: Family) -> list[Entry]:
@@ -195,6 +207,22 @@ def _socket_config(given: Options, family: Family) -> ebpf.Config:
     chosen = _node_port_addresses(given.nodeport_addresses, node_ip, family)
     own = (node_ip,) if node_ip else ()
     return ebpf.Config(family, own if chosen is None else chosen, given.localhost_nodeports)
+
+
+def _server_config(given: Options, family: Family) -> IPVSConfig:
+    """Of the node's addresses only --node-ip is known here."""
+    table = _config(given, family)
+    own = (table.node_ip,) if table.node_ip else ()
+    return IPVSConfig(
+        family=family,
+        node_ip=table.node_ip,
+        detector=table.detector,
+        masquerade_bit=given.masquerade_bit,
+        masquerade_all=given.masquerade_all,
+        scheduler=given.ipvs_scheduler,
+        node_addresses=own if table.node_port_addresses is None else table.node_port_addresses,
+        host_addresses=frozenset(own),
+    )
 
 
 def _node_port_addresses(text: str | None, node_ip: str, family: Family) -> tuple[str, ...] | None:

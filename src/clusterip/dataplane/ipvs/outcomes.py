@@ -1,0 +1,175 @@
+"""Where virtual servers and chains send a packet: a walk through the hooks. Pure.
+
+The exceptions to `services.route`, all of them kube-proxy's own in this mode:
+
+- one virtual server serves all clients alike: a Local policy without a backend here gives way to the cluster's (B40),
+  and pods and processes of the node get the backends that strangers get;
+- a virtual server without backends refuses, where other modes may drop;
+- a new connection to an address on the dummy device and a port of no Service is refused (B20);
+- a process of the node is held to source ranges only where it speaks with the balancer's address as its own, and is
+  masqueraded only where the packet's marks say so;
+- source ranges are asked before anything else, so a stranger is dropped also where there is no backend.
+"""
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from clusterip.dataplane.ipvs import sets
+from clusterip.dataplane.ipvs.book import Book
+from clusterip.dataplane.ipvs.chains import PROTOCOL_NUMBERS, complete
+from clusterip.dataplane.ipvs.compile import At, Piece, VirtualServer
+from clusterip.dataplane.ipvs.config import Config
+from clusterip.dataplane.ipvs.sets import Member, SetKind
+from clusterip.dataplane.node import Host
+from clusterip.errors import ClusterIPError
+from clusterip.rulesets.iptables import Match, Ruleset, Target, match_text, parse, rule_text
+from clusterip.rulesets.iptables import values as v
+from clusterip.services.route import Delivered, Dropped, Outcome, Outcomes, Packet, Passed, Rejected, Source
+
+
+class NotModelled(ClusterIPError):
+    """A rule that the walk does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    packet: Packet
+    address: str  # destination now
+    port: int
+    interface: str  # it came in by; "": it began here
+    mark: int = 0
+    virtual: At | None = None  # IPVS has rewritten it
+
+
+def outcomes(pieces: Iterable[Piece], config: Config, packet: Packet, host: Host) -> Outcomes:
+    """Every outcome that the first packet of a connection may have."""
+    return _Walk(Book.of(pieces), config, host).outcomes(packet)
+
+
+class _Walk:
+    def __init__(self, book: Book, config: Config, host: Host) -> None:
+        self.rules: Ruleset = parse(complete(book.shape, config))
+        self.servers = {server.at: server for server in book.servers}
+        self.kinds = {sets.name(kind, config): kind for kind in sets.SETS}
+        self.members = frozenset(book.members)
+        self.local = host.addresses | frozenset(book.addresses)
+        self.host = host
+
+    def outcomes(self, packet: Packet) -> Outcomes:
+        from_node = packet.source is Source.NODE
+        interface = {Source.POD: self.host.pod_interface, Source.NODE: "", Source.OUTSIDE: self.host.uplink}
+        flow = _Flow(packet, packet.address, packet.port, interface[packet.source])
+        _, flow = self._chain("nat", "OUTPUT" if from_node else "PREROUTING", flow)
+        if not self._is_local(packet.address):
+            return frozenset({Passed()})
+        server = self.servers.get(At(packet.protocol, packet.address, packet.port))
+        # IPVS takes the node's own packets on their way out, so INPUT never sees those.
+        if not (from_node and server):
+            match self._chain("filter", "INPUT", flow)[0]:
+                case v.Drop():
+                    return frozenset({Dropped()})
+                case v.Reject():
+                    return frozenset({Rejected()})
+        return self._scheduled(server, flow) if server else frozenset({Passed()})
+
+    def _scheduled(self, server: VirtualServer, flow: _Flow) -> Outcomes:
+        found: set[Outcome] = set() if server.reals else {Rejected()}
+        for real in server.reals:
+            sent = replace(flow, address=real.address, port=real.port, virtual=server.at)
+            if isinstance(self._chain("filter", "OUTPUT", sent)[0], v.Drop):
+                found.add(Dropped())
+            else:
+                end, _ = self._chain("nat", "POSTROUTING", sent)
+                found.add(Delivered(real.address, real.port, isinstance(end, v.Masquerade)))
+        return frozenset(found)
+
+    def _chain(self, table: str, chain: str, flow: _Flow) -> tuple[Target, _Flow]:
+        """The target that ended the walk, None if it fell through, and the packet after it."""
+        for rule in self.rules.rules(table, chain):
+            if not all(self._meets(match, flow) for match in rule.matches):
+                continue
+            match rule.target:
+                case v.Return():
+                    return None, flow
+                case v.SetMark(value, mask):
+                    flow = replace(flow, mark=(flow.mark & ~mask) ^ value)
+                case v.Jump(inner):
+                    end, flow = self._chain(table, inner, flow)
+                    if end is not None:
+                        return end, flow
+                case v.Accept() | v.Drop() | v.Reject() | v.Masquerade():
+                    return rule.target, flow
+                case _:
+                    raise NotModelled(f"rule {rule_text(rule)!r}: its target is not one that the proxy writes")
+        return None, flow
+
+    def _meets(self, match: Match, flow: _Flow) -> bool:
+        packet = flow.packet
+        match match:
+            case v.Source(network, negated):
+                return _within(packet.source_address, network) != negated
+            case v.InInterface(pattern, negated):
+                return _named(flow.interface, pattern) != negated
+            case v.IPProtocol(name, negated):
+                return (packet.protocol.lower() == name) != negated
+            case v.Comment():
+                return True
+            case v.ConnState(states, False):
+                return "NEW" in states
+            case v.Mark(value, mask, negated):
+                return (flow.mark & mask == value) != negated
+            case v.PhysDev(is_in=False):
+                # A packet that a bridge passes to the node's own stack comes in by the bridge.
+                return True
+            case v.AddrType("LOCAL", "", negated):
+                return self._is_local(packet.source_address) != negated
+            case v.AddrType("", "LOCAL", False, False):
+                return self._is_local(flow.address)
+            case v.InSet(name, directions, negated):
+                return self._in_set(self.kinds[name], directions, flow) != negated
+            case v.OtherMatch("ipvs", words):
+                return _is_virtual(words, flow)
+            case _:
+                raise NotModelled(f"match {match_text(match)!r}: not one that the proxy writes")
+
+    def _in_set(self, kind: SetKind, directions: Sequence[str], flow: _Flow) -> bool:
+        source = flow.packet.source_address
+        if kind.is_bitmap:
+            return Member(kind, str(flow.port)) in self.members
+        first = source if directions[0] == "src" else flow.address
+        where = f"{first},{flow.packet.protocol.lower()}:{flow.port}"
+        match kind.type:
+            case "hash:ip":
+                return Member(kind, first) in self.members
+            case "hash:ip,port":
+                return Member(kind, where) in self.members
+            case "hash:ip,port,ip":
+                return Member(kind, f"{where},{source}") in self.members
+            case _:
+                networks = (m.text.split(",") for m in self.members if m.kind == kind)
+                return any(f"{a},{p}" == where and _within(source, network) for a, p, network in networks)
+
+    def _is_local(self, address: str) -> bool:
+        return address in self.local or ipaddress.ip_address(address).is_loopback
+
+
+def _is_virtual(words: Sequence[str], flow: _Flow) -> bool:
+    asked = dict(zip(words[::2], words[1::2], strict=True))
+    if flow.virtual is None:
+        return False
+    number = str(PROTOCOL_NUMBERS[flow.virtual.protocol])
+    here = (number, flow.virtual.address, str(flow.virtual.port))
+    return here == (asked["--vproto"], asked["--vaddr"].partition("/")[0], asked["--vport"])
+
+
+def _named(interface: str, pattern: str) -> bool:
+    if pattern.endswith("+"):
+        return bool(interface) and interface.startswith(pattern[:-1])
+    return interface == pattern
+
+
+@lru_cache(maxsize=1 << 14)
+def _within(address: str, network: str) -> bool:
+    return ipaddress.ip_address(address) in ipaddress.ip_network(network)
