@@ -178,3 +178,40 @@ def test_a_jump_to_a_chain_that_is_not_there_cannot_be_proven() -> None:
     found = verified("\n".join(lines) + "\n", WEB)
     assert found.verdict == "unproven"
     assert "KUBE-SVC-" in found.unproven[0].what
+
+
+def test_rules_of_two_variants_at_once_are_taken_in_either_order() -> None:
+    other = Entry(PortName("demo", "api", ""), "IPv4", "TCP", 80, "10.96.0.30", cluster=WEB.cluster, has_backends=True)
+    old, new = parse(program(WEB, other)), parse(program(WEB))
+    facts = Facts(iptables=(IptablesRules(new, "nft"), IptablesRules(old, "legacy")))
+    found = verify_table(facts, [WEB], NODE_1, ipv6=False)
+    assert {(d.kind, d.frontend, d.share) for d in found.differences} == {("extra", "10.96.0.30:80/tcp", Fraction(1))}
+
+
+def test_what_docker_publishes_is_somebody_elses_business() -> None:
+    docker = (
+        ":DOCKER - [0:0]\n:PREROUTING ACCEPT [0:0]\n"
+        "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n"
+        "-A DOCKER ! -i docker0 -p tcp -m tcp --dport 5000 -j DNAT --to-destination 172.17.0.2:5000\n"
+    )
+    found = verified(program(WEB).replace("*nat\n", f"*nat\n{docker}"), WEB)
+    assert found.verdict == "equal"
+    assert found.others == ("192.168.50.11:5000/tcp: nat DOCKER",)
+
+
+def test_rules_of_the_other_family_say_nothing_of_this_one() -> None:
+    found = verify_table(told(program(WEB), ipv6=True), [WEB], NODE_1, ipv6=False)
+    assert (found.verdict, found.services, found.frontends) == ("unproven", 1, 0)
+
+
+@pytest.mark.parametrize("ports", ["--dport 80:90", "! --dport 22", "-m multiport --dports 7,81", ""])
+def test_a_stray_rule_is_found_on_whatever_ports_it_takes(ports: str) -> None:
+    modules = "" if "multiport" in ports or not ports else "-m tcp "
+    rules = (
+        f"-A KUBE-SERVICES -d 10.96.0.99/32 -p tcp {modules}{ports} -j KUBE-STRAY\n"
+        "-A KUBE-STRAY -p tcp -m tcp --dport 81 -j DNAT --to-destination 10.244.0.9:80\n"
+    )
+    head, mark, tail = program(WEB).partition(":KUBE-SERVICES - [0:0]\n")
+    end = tail.index("COMMIT\n")
+    found = verified(f"{head}{mark}:KUBE-STRAY - [0:0]\n{tail[:end]}{rules}{tail[end:]}", WEB)
+    assert [(d.kind, d.frontend) for d in found.differences] == [("extra", "10.96.0.99:81/tcp")]

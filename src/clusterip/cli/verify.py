@@ -83,6 +83,11 @@ def _verify(asked: Options) -> int:
 
     gc.disable()  # a million rules stay until the end: the collector would walk them again and again
     facts, told = _facts(asked), _told(asked)
+    if not (facts.iptables or facts.nft or facts.ipvs):
+        raise BadInput(
+            "no rules are known, so there is nothing to compare",
+            hint="iptables-save > save.txt; nft list ruleset > nft.txt; then --rules save.txt --rules nft.txt",
+        )
     if not facts.services:
         raise BadInput(
             "no Service is known, so there is nothing to compare the rules with",

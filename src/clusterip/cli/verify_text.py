@@ -62,7 +62,10 @@ def _verdict(found: Verification) -> str:
 def _difference(one: Difference, replaying: str) -> Iterator[str]:
     name = one.object if one.object == one.frontend else f"{one.object}  {one.frontend}"
     kind = click.style(one.kind, fg="red", bold=True)
-    yield f"{kind}  {name} {_MEANS[one.kind]}, for {percent(one.share)} of new connections from {one.clients}"
+    means = _MEANS[one.kind]
+    if one.kind == "extra" and one.object != one.frontend:
+        means = "answers where the API says that it does not"
+    yield f"{kind}  {name} {means}, for {percent(one.share)} of new connections from {one.clients}"
     yield f"  API     {one.api}"
     yield f"  kernel  {one.kernel}"
     yield click.style(f"  see     clusterip trace {one.witness.arguments}{replaying}", dim=True)

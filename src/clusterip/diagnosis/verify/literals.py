@@ -37,7 +37,7 @@ class Literals:
         self.ipv6 = ipv6
         self._ipsets = ipsets
         self.loose: set[str] = set()  # addresses that a rule names without a port
-        self.named: dict[str, set[tuple[str, Ports]]] = {}  # address -> protocols ("": any) and ports named with it
+        self.named: dict[str, set[tuple[str, int]]] = {}  # address -> protocols ("": any) and ports named with it
         self._edges: set[int] = {0}
         self._groups: dict[str, set[str]] = defaultdict(set)  # address -> sets it is in
         self._ports: dict[tuple[int, str], set[Ports]] = defaultdict(set)  # chain, or "@set", -> ports without address
@@ -63,7 +63,7 @@ class Literals:
                 self._rule(at, name, rule)
 
     def _rule(self, at: int, chain: str, rule: v.Rule) -> None:
-        address, ports, protocol = "", list[Ports](), ""
+        address, ports, protocol, others = "", list[Ports](), "", False
         for match in rule.matches:
             if type(match) not in _OF_DESTINATIONS:
                 continue
@@ -75,25 +75,21 @@ class Literals:
                     else:
                         for one in network.split(","):
                             self.add_network(one)
-                case v.Ports(name, _, v.PortRange(first, last)):
-                    ports, protocol = [(first, last)], name
+                case v.Ports(name, _, v.PortRange(first, last), destination_negated=negated):
+                    ports, protocol, others = [(first, last)], name, negated
                 case v.MultiPort("dports" | "ports", ranges):
-                    ports = [(r.first, r.last) for r in ranges]
+                    ports, others = [(r.first, r.last) for r in ranges], True
                 case v.InSet(name, _) if name in self._ipsets:
                     self._ipset(at, chain, self._ipsets[name])
                 case v.OtherMatch("iprange", words) if "--dst-range" in words:
                     self._span(words[-1])
-        if address or ports:
-            self._named_by_rule(at, chain, address, protocol, ports)
-
-    def _named_by_rule(self, at: int, chain: str, address: str, protocol: str, ports: list[Ports]) -> None:
-        if not address:
-            if ports:
-                self._ports[at, chain].update(ports)
-        elif ports:
-            self.named.setdefault(address, set()).update((protocol, p) for p in ports)
-        else:
+        if address and len(ports) == 1 and ports[0][0] == ports[0][1] and not others:
+            self.named.setdefault(address, set()).add((protocol, ports[0][0]))
+            return
+        if address:
             self.loose.add(address)
+        if ports:
+            self._ports[at, chain].update(ports)
 
     def _span(self, text: str) -> None:
         first, _, last = text.partition("-")
@@ -142,13 +138,13 @@ class Literals:
         """ "10.96.0.1 . tcp . 443", "tcp . 30080"; of sources too, which does no harm."""
         addresses = [p.text for p in parts if isinstance(p, n.Address)]
         protocol = next((p.text for p in parts if isinstance(p, n.Word)), "")
-        ports = [(p.value, p.value) for p in parts if isinstance(p, n.Number)]
-        if len(addresses) >= 1 and ports:
+        ports = [p.value for p in parts if isinstance(p, n.Number)]
+        if addresses and ports:
             for address in addresses:
                 self.named.setdefault(address, set()).update((protocol, p) for p in ports)
         else:
             self.loose.update(addresses)
-            self._ports[at, where].update(ports)
+            self._ports[at, where].update((p, p) for p in ports)
         for part in parts:
             if isinstance(part, (n.Prefix, n.Range)):
                 self._expression(at, where, part)
@@ -210,14 +206,10 @@ class Literals:
     def alone(self) -> Iterator[Place]:
         """Places that rules name. What lies beside their ports is treated as the address's class is."""
         for address, found in self.named.items():
-            if (":" in address) != self.ipv6:
-                continue
-            for protocol in {p for p, _ in found}:
-                ranges = [r for p, r in found if p in (protocol, "")]
-                edges = {first for first, _ in ranges} | {last + 1 for _, last in ranges}
-                for edge in sorted(e for e in edges if any(first <= e <= last for first, last in ranges)):
+            if (":" in address) == self.ipv6:
+                for protocol, port in sorted(found):
                     for one in (protocol,) if protocol else sorted(PORTED):
-                        yield Place(address, one, edge)
+                        yield Place(address, one, port)
 
     def classes(self) -> Iterator[str]:
         """One address of each class, the addresses that rules name without a port among them."""

@@ -129,22 +129,26 @@ class Search:
     def _unclaimed(self, place: Place) -> set[tuple[int, str]]:
         """Only where it is rewritten something is wrong: to be dropped or refused is any firewall's right."""
         leaves, asked = self._ways.leaves(_packet(place))
-        delivered = [leaf for leaf in leaves if leaf.verdict == "delivered" and leaf.remembered is None]
-        if delivered:
-            leaf = max(delivered, key=lambda one: sum(last - first for first, last in one.sources))
-            client = _middle(leaf.sources)
-            asked_for = next((w.interface for ws in worlds([leaf]) for w in ws if w.leaves), None)
-            interface = self._came_in(client, asked_for)
-            proof = shown(client, place, interface, self._hooks, ipv6=self._ipv6)
-            if not any(_is_ours(f.chain, f.table) for f in proof.by):
-                self.others.append(f"{_text(place)}: {', '.join(sorted({f'{f.table} {f.chain}' for f in proof.by}))}")
-                return asked
-            own = [(one.sources, one) for one in leaves]
-            fates = kernel_fates(own, client)
-            share = sum((s for f, s in fates.items() if f.target), Fraction(0))
-            one = Mismatch("extra", client, share, "nothing is served there", told(fates), (kind_of(client),))
-            self._add(place, None, one, interface, proof)
+        for world in (alike[0] for alike in worlds(leaves)):
+            delivered = [leaf for leaf in world.leaves if leaf.verdict == "delivered" and leaf.remembered is None]
+            if delivered:
+                self._extra(place, world, delivered)
+                break
         return asked
+
+    def _extra(self, place: Place, world: World, delivered: Sequence[Leaf]) -> None:
+        leaf = max(delivered, key=lambda one: sum(last - first for first, last in one.sources))
+        client = _middle(leaf.sources)
+        interface = self._came_in(client, world.interface)
+        proof = shown(client, place, interface, self._hooks, ipv6=self._ipv6)
+        if not any(_is_ours(f.chain, f.table) for f in proof.by):
+            self.others.append(f"{_text(place)}: {', '.join(sorted({f'{f.table} {f.chain}' for f in proof.by}))}")
+            return
+        fates = kernel_fates([(one.sources, one) for one in world.leaves if one.remembered is None], client)
+        share = sum((s for f, s in fates.items() if f.target), Fraction(0))
+        kinds = dict.fromkeys(kind_of(first) for one in delivered for first, _ in one.sources)
+        extra = Mismatch("extra", client, share, "nothing is served there", told(fates), tuple(kinds))
+        self._add(place, None, extra, interface, proof)
 
     # --- reporting ---
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from clusterip.diagnosis.facts import Facts
+from clusterip.diagnosis.verify import sockets
 from clusterip.diagnosis.verify.literals import Literals
 from clusterip.diagnosis.verify.premises import Premises, settled
 from clusterip.diagnosis.verify.report import Unproven, Verification
@@ -27,7 +28,17 @@ def verify(facts: Facts, premises: Premises) -> Verification:
         table = entries(facts, premises, family)
         if table or _has_rules(facts, ipv6=family == "IPv6"):
             parts.append(verify_table(facts, table, premises, ipv6=family == "IPv6"))
+            parts += _of_sockets(facts, table, premises, family)
     return _together(parts)
+
+
+def _of_sockets(facts: Facts, table: Sequence[Entry], premises: Premises, family: Family) -> list[Verification]:
+    """Where eBPF mode is."""
+    if facts.sockets is None:
+        return []
+    policy = premises.policy(ipv6=family == "IPv6")
+    these = sockets.clients(premises.pod_networks, policy, ipv6=family == "IPv6")
+    return [sockets.verify_sockets(table, facts.sockets[family], policy, these)]
 
 
 def entries(facts: Facts, premises: Premises, family: Family) -> list[Entry]:
@@ -49,13 +60,13 @@ def verify_table(facts: Facts, table: Sequence[Entry], premises: Premises, *, ip
     """Of one family."""
     family = "IPv6" if ipv6 else "IPv4"
     if not _has_rules(facts, ipv6=ipv6):
-        return Verification(verdict="unproven", unproven=(Unproven(f"no rules of {family} were given", family),))
+        return _unproven(f"no rules of {family} were given", family, table)
     around = settled(facts, premises)
     has = programs(facts, around, Kept(), ipv6=ipv6)
     try:
         ways = Ways(has, around, clients(premises, ipv6=ipv6), _literals(facts, around, ipv6=ipv6))
     except NotModelled as error:
-        return Verification(verdict="unproven", unproven=(Unproven(error.message, family),))
+        return _unproven(error.message, family, table)
     search = Search(ways, Hooks(has.chains, around), table, premises.policy(ipv6=ipv6))
     search.run()
     unproven = (*search.unproven, *_untold(facts, table, premises, ipv6=ipv6))
@@ -67,6 +78,10 @@ def verify_table(facts: Facts, table: Sequence[Entry], premises: Premises, *, ip
         unproven=unproven,
         others=tuple(dict.fromkeys(search.others)),
     )
+
+
+def _unproven(what: str, family: str, table: Sequence[Entry]) -> Verification:
+    return Verification(verdict="unproven", services=len(table), unproven=(Unproven(what, family),))
 
 
 def _literals(facts: Facts, around: Surroundings, *, ipv6: bool) -> Literals:
