@@ -975,6 +975,8 @@ ROWS = [
         (IPVS_TWO.replace("Masq    1      0          0\n  ->", "Masq    1      1          0\n  ->"),),
     ),
     Row("node-drift", SVC, (WEB_RULES, WEB_RULES, nat()), ALL),
+    Row("incomplete-input", "input", (WEB_RULES,)),
+    Row("incomplete-input", "input", ("tcp      6 86390 ESTABLISHED src=10.244.3.3 dst=10.96.0.20 spo\n" + WEB_RULES,)),
 ]
 
 
@@ -984,3 +986,14 @@ def test_a_fault_in_other_clothes_has_the_same_id(row: Row) -> None:
     alike = [f for f in found if f.id == row.id and f.object == row.object]
     assert alike, [(f.level, f.id, f.object) for f in found]
     assert alike[0].share == row.share
+
+
+def test_a_match_that_nobody_knows_is_named_and_not_taken_for_a_fault() -> None:
+    rules = save("filter", [FORWARD, "-A FORWARD -m geoip --source-country XX -j DROP", *KUBE_FORWARD])
+    found = findings(WEB_RULES, rules)
+    assert not [f.id for f in found if f.level == "E"]
+    unknown = [f for f in found if f.id == "unknown-match"]
+    assert unknown
+    assert unknown[0].level == "W"
+    assert "geoip" in unknown[0].message
+    assert unknown[0].remedy

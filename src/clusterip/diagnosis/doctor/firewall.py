@@ -7,6 +7,7 @@ from ipaddress import ip_address, ip_network
 
 from msgspec import structs
 
+from clusterip.diagnosis.answer import Trace
 from clusterip.diagnosis.doctor.known import Known
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed
 from clusterip.diagnosis.facts import Facts
@@ -36,29 +37,41 @@ def find(known: Known, facts: Facts, programs: Sequence[Programmed]) -> Iterator
         yield from _without_services(known)
         return
     stopped: dict[tuple[str, str, str], _Stopped] = {}
-    tracer = Tracer(facts)
+    unknown: dict[str, Finding] = {}
     ranges = list(dict.fromkeys(_pod_ranges(known)))
-    for p in tried:
-        to = Target(p.frontend.protocol, p.frontend.address, p.frontend.port)
-        source = _pod_address(known, ranges, p)
-        clients = [Client("node", "")] + ([Client("pod", source)] if source else [])
-        for client in clients:
-            answer = tracer.trace(client, to)
-            known_ways = not any(outcome.when for outcome in answer.outcomes)
-            for finding in answer.findings:
-                # Where the answer hangs on what is not known, only what happens in any case is told.
-                if finding.id not in _FOUND or not (known_ways or finding.share in (None, 1)):
-                    continue
-                text = finding.evidence[0].text if finding.evidence else ""
-                one = stopped.setdefault((finding.id, finding.object, text), _Stopped(finding))
-                if p.frontend not in one.frontends:
-                    one.frontends.append(p.frontend)
-                one.share = max(one.share, finding.share or Fraction(0))
-                one.clients.add("a pod's" if client.kind == "pod" else "this host's own")
+    for p, whose, answer in _answers(known, Tracer(facts), tried, ranges):
+        # Where the answer hangs on what is not known, only what happens in any case is told.
+        hangs = any(outcome.when for outcome in answer.outcomes)
+        if hangs and any(outcome.verdict not in ("dropped", "rejected") for outcome in answer.outcomes):
+            unknown |= {f.object: f for f in answer.findings if f.id == "unknown-match"}
+            continue
+        for finding in answer.findings:
+            if finding.id not in _FOUND:
+                continue
+            text = finding.evidence[0].text if finding.evidence else ""
+            one = stopped.setdefault((finding.id, finding.object, text), _Stopped(finding))
+            if p.frontend not in one.frontends:
+                one.frontends.append(p.frontend)
+            one.share = max(one.share, finding.share or Fraction(0))
+            one.clients.add(whose)
     pods = next((r for r in ranges if ":" not in r), "") or "POD-RANGE"
     for one in stopped.values():
         told = _told(known, one, len(tried))
         yield structs.replace(told, remedy=told.remedy.replace("POD-RANGE", pods))
+    for finding in unknown.values():
+        remedy = "iptables -L -n -v   # whether the counters of this rule grow while you try; or clusterip trace --live"
+        yield structs.replace(finding, remedy=remedy)
+
+
+def _answers(
+    known: Known, tracer: Tracer, tried: Sequence[Programmed], ranges: Sequence[str]
+) -> Iterator[tuple[Programmed, str, Trace]]:
+    """What becomes of a packet from this host, and of one from a pod."""
+    for p in tried:
+        to = Target(p.frontend.protocol, p.frontend.address, p.frontend.port)
+        yield p, "this host's own", tracer.trace(Client("node", ""), to)
+        if source := _pod_address(known, ranges, p):
+            yield p, "a pod's", tracer.trace(Client("pod", source), to)
 
 
 def _pod_address(known: Known, ranges: Sequence[str], p: Programmed) -> str:
