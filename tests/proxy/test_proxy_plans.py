@@ -1,5 +1,6 @@
 """The pure decisions: which flows end, when to sync, what the command line and the Node mean."""
 
+import asyncio
 import math
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,6 +21,7 @@ from clusterip.kernel.conntrack import Tuple
 from clusterip.kernel.iptables import Programs
 from clusterip.model.objects import Node, NodeAddress, NodeSpec, NodeStatus
 from clusterip.model.resources import NODES
+from clusterip.model.status import Object
 from clusterip.proxy import build, flags, node, prepare, rules
 from clusterip.proxy.config import ProxyConfig
 from clusterip.proxy.conntrack_reconcile import plan
@@ -276,6 +278,21 @@ async def test_a_node_that_does_not_come_is_done_without_but_not_its_pod_range(
         found = await node.find(api, "node-1", by_range)
         assert found is not None
         assert node.pod_range(found, "IPv4") == "10.244.1.0/24"
+
+
+async def test_a_node_with_a_pod_range_is_waited_for_until_it_has_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node gets the one when it is made and the other from its agent, a moment later; node ports need the address."""
+    monkeypatch.setattr(node, "_POLL", 0.01)
+    made: Object = {"metadata": {"name": "node-1"}, "spec": {"podCIDR": "10.244.1.0/24"}}
+    async with FakeApiServer() as server, Api(Connection(server.url)) as api:
+        await server.put(NODES, made)
+        looking = asyncio.create_task(node.find(api, "node-1", completed({"detect-local-mode": "NodeCIDR"})))
+        await asyncio.sleep(0.1)
+        assert not looking.done()
+        status = {"addresses": [{"type": "InternalIP", "address": "192.168.50.11"}]}
+        await server.put(NODES, {**made, "status": status})
+        found = await asyncio.wait_for(looking, 5)
+        assert node.addresses(found)["IPv4"] == "192.168.50.11"
 
 
 async def test_node_ports_are_served_on_the_addresses_asked_for() -> None:

@@ -79,16 +79,17 @@ async def find(api: Api, name: str, config: ProxyConfig) -> Node | None:
         node: Node | None = None
         try:
             node = await api.get(NODES, "", name, Node)
-            if pod_ranges(node) if needs_range else addresses(node):
+            without_range = needs_range and not pod_ranges(node)
+            if addresses(node) and not without_range:
                 return node
-            missing = "it has no pod range yet" if needs_range else "it has no address yet"
+            missing = "it has no pod range yet" if without_range else "it has no address yet"
         except ClusterIPError as error:
             missing = error.message
         log.info("proxy.node.waiting node=%s reason=%r", name, missing)
         if time.monotonic() + _POLL > ends:
             break
         await asyncio.sleep(_POLL)
-    if needs_range:
+    if needs_range and not pod_ranges(node):
         hint = "set spec.podCIDR of the Node, or use another detectLocalMode"
         raise Unavailable(f"node {name}: no pod range within {POD_RANGE_PATIENCE:g} s: {missing}", hint=hint)
     log.warning("proxy.node.unknown node=%s reason=%r", name, missing)
