@@ -13,7 +13,13 @@ from .conftest import BIN
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/laboratory.md", "docs/dataplanes/iptables.md", "docs/dataplanes/ebpf.md"]
+PAGES = [
+    "README.md",
+    "docs/laboratory.md",
+    "docs/dataplanes/iptables.md",
+    "docs/dataplanes/ebpf.md",
+    "docs/dataplanes/nftables.md",
+]
 
 
 def commands(page: str) -> list[str]:
