@@ -13,11 +13,11 @@ from clusterip.diagnosis.walked import Walked
 from clusterip.rulesets.traced import Headers, Traced
 
 # What does something to the packet, or ends its way through a table; anything else leaves no step in the model.
-_TARGETS = frozenset({"ACCEPT", "DROP", "REJECT", "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "MARK", "CONNMARK"})
+_TARGETS = frozenset({"ACCEPT", "DROP", "REJECT", "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "MARK"})
 _UNKNOWN = ", which is not among the rules that were read"
 _DECIDES = frozenset({"accept", "drop", "stolen", "queue"})
 _TARGET = re.compile(r" -[jg] (\S+)")
-_ALTERS = re.compile(r"\b(?:meta|ct) mark set\b")
+_ALTERS = re.compile(r"\bmeta mark set\b")
 
 
 class Place(NamedTuple):

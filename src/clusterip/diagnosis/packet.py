@@ -22,6 +22,12 @@ class Packet(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="came
     destination_rewritten: bool = False  # the connection's: DNAT
     source_rewritten: bool = False  # the connection's: SNAT, masquerade
     reply: bool = False  # on the way back to the client
+    before_conntrack: bool = False  # conntrack has not been asked: rules find no connection yet
+
+    @property
+    def tracked(self) -> bool:
+        """Whether rules find a connection."""
+        return not self.before_conntrack and self.state not in ("UNTRACKED", "INVALID")
 
     @property
     def ipv6(self) -> bool:

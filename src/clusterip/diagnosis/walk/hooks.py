@@ -23,6 +23,7 @@ Kind: TypeAlias = Literal["filter", "nat", "ipvs"]
 _DESTINATION_HOOKS = frozenset({"prerouting", "output"})  # where NAT rewrites destinations
 _SOURCE_HOOKS = frozenset({"input", "postrouting"})
 _REWRITES = frozenset({"dnat", "redirect", "snat", "masquerade"})  # first words of effects
+_CONNTRACK_PRIORITY = -200  # where prerouting and output ask conntrack
 _DESTINATION_PRIORITY, _SOURCE_PRIORITY = -100, 100
 
 
@@ -63,7 +64,8 @@ class Hooks:
 
     def from_node(self, packet: Packet) -> list[Ended]:
         """Of a process of this node."""
-        start = Branch(replace(packet, in_interface="", out_interface=self._way_out(packet)))
+        way = self._way_out(packet)
+        start = Branch(replace(packet, in_interface="", out_interface=way, before_conntrack=True))
         ended: list[Ended] = []
         for end, branch in self._at("output", start):
             if end is End.TAKEN:
@@ -77,7 +79,7 @@ class Hooks:
     def arriving(self, packet: Packet) -> list[Ended]:
         """By an interface: from a pod or from outside."""
         ended: list[Ended] = []
-        for end, branch in self._at("prerouting", Branch(packet)):
+        for end, branch in self._at("prerouting", Branch(replace(packet, before_conntrack=True))):
             if end is End.ACCEPT:
                 ended += self._routed(branch)
             else:
@@ -165,6 +167,8 @@ class Hooks:
         pending, ended = [start], list[Ended]()
         for priority, at_once in groupby(self._chains(hook, without), key=lambda c: c.priority):
             same = [c for c in at_once if c.kind != "nat" or self.translation is None]
+            if priority >= _CONNTRACK_PRIORITY:
+                pending = [_asked(b) for b in pending]
             following: list[Branch] = []
             for branch in pending:
                 for end, after in self._all_of(same, start.packet, branch):
@@ -173,7 +177,9 @@ class Hooks:
                     else:
                         ended.append((end, after))
             pending = folded([self._translated(hook, priority, b) for b in following])
-        passing = Fired(hook, "", "", "", -1, "pass", start.packet, start.packet)
+        pending = [_asked(b) for b in pending]
+        packet = replace(start.packet, before_conntrack=False)
+        passing = Fired(hook, "", "", "", -1, "pass", packet, packet)
         return ended + [(End.ACCEPT, b if b.trail is not start.trail else b.fires(passing)) for b in pending]
 
     def _chains(self, hook: HookName, without: frozenset[Kind]) -> Iterable[BaseChain]:
@@ -251,6 +257,13 @@ class _NoRules:
 
 
 _NO_RULES = _NoRules()
+
+
+def _asked(branch: Branch) -> Branch:
+    """Once conntrack knows it."""
+    if not branch.packet.before_conntrack:
+        return branch
+    return replace(branch, packet=replace(branch.packet, before_conntrack=False))
 
 
 def _is_settled(hook: HookName, first: Packet, branch: Branch) -> bool:

@@ -168,9 +168,11 @@ def _other(name: str, words: tuple[str, ...], packet: Packet, hook: str) -> tupl
     if name in _ASIDE:
         return NEXT, packet, ""
     if name == "NOTRACK" or (name == "CT" and words == ("--notrack",)):
-        after = untracked(packet, hook)
+        after = untracked(packet)
         return NEXT, after, "notrack" if after != packet else ""
     if name == "CONNMARK" and (marked := _connmark(words, packet)):
+        if not packet.tracked:  # there is no connection that has a mark
+            return NEXT, packet, ""
         return NEXT, marked, f"ct mark {marked.ct_mark:#x}" if marked.mark == packet.mark else f"mark {marked.mark:#x}"
     if name == "REDIRECT" and hook == "output":
         port = int(words[1]) if words[:1] == ("--to-ports",) and words[1].isdecimal() else packet.destination_port

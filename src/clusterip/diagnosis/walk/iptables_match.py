@@ -56,8 +56,8 @@ class Matching:
         return True
 
     def state(self, match: v.ConnState, packet: Packet, rule: str) -> Answer:
-        known = {packet.state}
-        if match.module == "conntrack" and packet.state not in ("INVALID", "UNTRACKED"):
+        known = {"INVALID" if packet.before_conntrack and packet.state != "UNTRACKED" else packet.state}
+        if match.module == "conntrack" and packet.tracked:
             known |= {"DNAT"} if packet.destination_rewritten else set()
             known |= {"SNAT"} if packet.source_rewritten else set()
         return not known.isdisjoint(match.states)
@@ -256,6 +256,8 @@ def _icmp(words: tuple[str, ...], packet: Packet) -> Answer | None:
 
 
 def _connmark(words: tuple[str, ...], packet: Packet) -> Answer | None:
+    if not packet.tracked:
+        return False
     negated = words[:1] == ("!",)
     match words[negated:]:
         case ("--mark", text):
@@ -280,6 +282,8 @@ def _ranges(words: tuple[str, ...], packet: Packet) -> Answer | None:
 
 
 def _conntrack(words: tuple[str, ...], packet: Packet) -> Answer | None:
+    if not packet.tracked:
+        return False
     negated = words[:1] == ("!",)
     match words[negated:]:
         case ("--ctstatus", states) if set(states.split(",")) <= {"DNAT", "SNAT"}:

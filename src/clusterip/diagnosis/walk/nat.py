@@ -40,10 +40,9 @@ def parts(to: str) -> tuple[str, str]:
     return to, ""
 
 
-def untracked(packet: Packet, hook: str) -> Packet:
-    """The same, outside of connection tracking; what comes back over the loopback is tracked already, and stays so.
+def untracked(packet: Packet) -> Packet:
+    """The same, outside of connection tracking; what is tracked already stays so, as what comes back over the loopback.
 
     Source: net/netfilter/xt_CT.c, nft_ct.c.
     """
-    looped = hook == "prerouting" and packet.in_interface == "lo"
-    return packet if looped else replace(packet, state="UNTRACKED")
+    return packet if packet.tracked else replace(packet, state="UNTRACKED")

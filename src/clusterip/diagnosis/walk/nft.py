@@ -103,7 +103,7 @@ class NftTable:
             case n.Update(statements=inner):
                 return [(branch, _GO_ON)] if not inner else self._asked(self._unknown(statement, place), branch)
             case n.NoTrack():
-                after = untracked(branch.packet, place.hook)
+                after = untracked(branch.packet)
                 changed = after != branch.packet
                 return [(self._fires(branch, place, "notrack", after) if changed else branch, _GO_ON)]
             case n.Limit(rate):
@@ -232,7 +232,7 @@ class NftTable:
                     after = replace(packet, mark=value & 0xFFFFFFFF)
                     found.append((self._fires(drawn, place, f"mark {after.mark:#x}", after), _GO_ON))
                 case n.Ct("mark"), int():
-                    after = replace(packet, ct_mark=value & 0xFFFFFFFF)
+                    after = replace(packet, ct_mark=value & 0xFFFFFFFF) if packet.tracked else packet
                     found.append((self._fires(drawn, place, f"ct mark {after.ct_mark:#x}", after), _GO_ON))
                 case _, Missing.ABSENT:
                     found.append((drawn, NEXT))

@@ -104,9 +104,12 @@ def _meta(key: str, packet: Packet) -> Value:
 
 
 def _ct(key: str, direction: str, packet: Packet) -> Value:
+    if key != "state" and not packet.tracked:
+        return Missing.ABSENT
     match key:
         case "state":
-            return frozenset({packet.state.lower()})
+            unknown = packet.before_conntrack and packet.state != "UNTRACKED"
+            return frozenset({"invalid" if unknown else packet.state.lower()})
         case "status":
             return frozenset(
                 name
