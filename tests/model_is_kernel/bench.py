@@ -58,10 +58,16 @@ class Bench:
         self.at = at
         self.node = at.netns("node")
         run(self.node, "iptables-legacy-restore", stdin=NONE)  # tables that are there when the listener looks
+        run(self.node, "ipset", "restore", stdin=foreign.IPSETS)
         self._filled = False  # iptables-legacy
         self.listener = stack.enter_context(trace.listening(self.node))
         assert not self.listener.missing
-        host = {"addr": ("ip", "addr"), "route": ("ip", "route"), "sysctl": ("sysctl", "net.ipv4.ip_forward")}
+        host = {
+            "ipset": ("ipset", "save"),
+            "addr": ("ip", "addr"),
+            "route": ("ip", "route"),
+            "sysctl": ("sysctl", "net.ipv4.ip_forward"),
+        }
         self._host = [recognise.read(name, run(self.node, *argv).encode()) for name, argv in host.items()]
 
     def load(self, wanted: Rules) -> Facts:

@@ -60,10 +60,21 @@ def _match(draw: st.DrawFn, table: str, chain: str) -> Match:
         Match("-p", f"-p tcp -m multiport {draw(_not(f'--dports {draw(st.sampled_from(MULTIPLE))}'))}"),
         Match("-p", "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN"),
         Match("statistic", "-m statistic --mode random --probability 0.50000000000"),
+        Match("limit", "-m limit --limit 5/min --limit-burst 3"),
+        Match("connmark", f"-m connmark {draw(_not('--mark 0x10000/0x10000'))}"),
+        Match("set", f"-m set {draw(_not(f'--match-set {draw(st.sampled_from(IPSET_MATCHES))}'))}"),
+        Match("iprange", "-m iprange --src-range 10.244.1.0-10.244.1.7"),
+        Match("length", "-m length --length 40:80"),
+        Match("pkttype", "-m pkttype --pkt-type unicast"),
+        Match(
+            "recent", f"-m recent {draw(st.sampled_from(('--set', '--rcheck', '--update --seconds 60')))} --name seen"
+        ),
         Match("comment", f'-m comment --comment "{draw(st.sampled_from(("cali:h1", "ufw says no")))}"'),
     ]
     if chain not in ("OUTPUT", "POSTROUTING", *OWN):
         kinds.append(Match("-i", draw(_not(f"-i {interface}"))))
+    if chain in ("PREROUTING", "INPUT", "FORWARD"):
+        kinds.append(Match("physdev", f"-m physdev {draw(_not(draw(st.sampled_from(PHYSDEV_IN))))}"))
     if chain not in ("PREROUTING", "INPUT", *OWN):
         kinds.append(Match("-o", draw(_not(f"-o {interface}"))))
     if table != "raw":
@@ -73,6 +84,19 @@ def _match(draw: st.DrawFn, table: str, chain: str) -> Match:
 
 
 PORTS = ("80", "8080", "30080", "53", "5353", "1:1023", "8000:9999")
+PHYSDEV_IN = ("--physdev-in vclient", "--physdev-in v+", "--physdev-is-in")
+# Sets of ipset, and matches of them.
+IPSETS = f"""create pods hash:ip
+add pods {CLIENT}
+add pods {ONE}
+create ranges hash:net
+add ranges 10.244.0.0/16
+add ranges 10.244.1.8/31 nomatch
+create ports hash:ip,port
+add ports 10.96.0.20,tcp:80
+add ports {NODE_IP},udp:30080
+"""
+IPSET_MATCHES = ("pods src", "pods dst", "ranges src", "ranges dst", "ports dst,dst")
 MULTIPLE = ("80,443", "8080,9090", "30080:30090,22", "22,25")
 
 
@@ -80,11 +104,12 @@ MULTIPLE = ("80,443", "8080,9090", "30080:30090,22", "22,25")
 def _target(draw: st.DrawFn, table: str, chain: str) -> str:
     own = [c for c in OWN if chain not in OWN or c > chain]
     jumps = [f"-{draw(st.sampled_from('jg'))} {draw(st.sampled_from(own))}"] if own else []
-    common = ["-j ACCEPT", "-j RETURN", "", *jumps]
+    common = ["-j ACCEPT", "-j RETURN", "", *jumps, "-j LOG"]
     by_table = {
         "raw": ["-j CT --notrack", "-j DROP"],
         "mangle": ["-j MARK --set-xmark 0x10000/0x10000", "-j MARK --set-xmark 0x4000/0x4000", "-j DROP",
-                   "-j MARK --set-xmark 0x1/0xffffffff", "-j CONNMARK --save-mark"],
+                   "-j MARK --set-xmark 0x1/0xffffffff", "-j CONNMARK --save-mark", "-j CONNMARK --restore-mark",
+                   "-j CONNMARK --set-xmark 0x10000/0x10000"],
         "filter": ["-j DROP", "-j REJECT --reject-with icmp-port-unreachable",
                    "-j REJECT --reject-with icmp-host-prohibited", "-j DROP"],
     }  # fmt: skip
@@ -198,11 +223,25 @@ _NFT_MATCHES = (
     *("ct status dnat", "fib daddr type local", "meta mark & 0x4000 == 0x4000", "meta mark 0", "meta l4proto tcp"),
     *("tcp dport { 80, 8080 }", "udp dport 53", "th dport 30080", "tcp dport 1-1023"),
     "tcp flags & (fin|syn|rst|ack) == syn",
+    *("ip saddr @some", "ip daddr . tcp dport @sockets", "ct mark 0x10000", "ct direction original"),
+    *("limit rate 5/minute", "limit rate over 5/minute", 'oifname "eth0"', "ip ttl 64", "th dport != 80"),
+    *("ip protocol { tcp, udp }", "meta mark and 0x10000 != 0", "ct original ip daddr 10.96.0.0/16"),
+    *("fib saddr type local", "ip length 60", "meta nfproto ipv4"),
     *("numgen random mod 2 == 0", 'iifname "cip0"', 'iifname != "eth0"', 'iifname { "lo", "cip*" }'),
 )  # fmt: skip
 _NFT_REJECTS = ("reject", "reject with icmpx admin-prohibited")  # of no use where packets leave
 _NFT_VERDICTS = ("accept", "drop", "return", "counter",
-                 "meta mark set meta mark | 0x10000", "ct mark set meta mark")  # fmt: skip
+                 "meta mark set meta mark | 0x10000", "ct mark set meta mark", 'log prefix "x"',
+                 "meta mark set ct mark", "ip protocol vmap { tcp : accept, udp : drop }", "notrack",
+                 'iifname vmap { "cip0" : return, "lo" : accept }',
+                 "numgen random mod 4 vmap { 0 : drop, 1 : accept }",
+                 "ct state vmap { established : accept, new : continue }")  # fmt: skip
+_NFT_SETS = f"""set some {{ type ipv4_addr; flags interval; elements = {{ {CLIENT}, 203.0.113.0/24 }}; }}
+set sockets {{ type ipv4_addr . inet_service; elements = {{ 10.96.0.20 . 80, {TWO} . 8080 }}; }}"""
+_NFT_NAT = (
+    *(("prerouting", f"meta l4proto tcp dnat ip to {TWO}:9090"), ("output", f"meta l4proto tcp dnat ip to {ONE}:8080")),
+    *(("postrouting", "masquerade"), ("postrouting", f"snat ip to {NODE_IP}"), ("prerouting", f"dnat ip to {TWO}")),
+)
 _NFT_JUMPS = ("jump own", "goto own")
 _REJECTING = ("input", "forward", "output")
 
@@ -222,8 +261,12 @@ def nft_tables(draw: st.DrawFn) -> str:
         chains.append(
             f"chain base{number} {{ type filter hook {hook} priority {priority}; policy {policy}; {found}; }}"
         )
+    for number, (hook, verdict) in enumerate(draw(st.lists(st.sampled_from(_NFT_NAT), max_size=2, unique=True))):
+        found = " ".join((*draw(st.lists(st.sampled_from(_NFT_MATCHES), max_size=2, unique=True)), verdict))
+        priority = (100 if "routing" in hook and hook[:2] == "po" else -100) + draw(st.sampled_from((-20, -5, 5, 20)))
+        chains.append(f"chain nat{number} {{ type nat hook {hook} priority {priority + number}; {found}; }}")
     own = "; ".join(draw(st.lists(_nft_rule(_NFT_VERDICTS), max_size=3)))
-    return "table inet firewall {\n" + "\n".join([f"chain own {{ {own}; }}", *chains]) + "\n}\n"
+    return "table inet firewall {\n" + "\n".join([_NFT_SETS, f"chain own {{ {own}; }}", *chains]) + "\n}\n"
 
 
 @st.composite
