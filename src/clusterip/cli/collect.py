@@ -7,7 +7,6 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,10 +45,12 @@ class Origin(NamedTuple):
     configurations: Sequence[Path]
 
 
-@dataclass(slots=True)
 class Gathered:
-    files: dict[str, bytes] = field(default_factory=dict)
-    notes: "list[File]" = field(default_factory=list)
+    """What a bundle will hold, and a note of each thing that was asked for."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.notes: list[File] = []
 
     def add(self, name: str, source: str, data: bytes, missing: str = "") -> None:
         from clusterip.diagnosis.bundle import File

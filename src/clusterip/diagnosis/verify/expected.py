@@ -40,11 +40,10 @@ def claims(entries: Iterable[Entry], policy: Policy) -> Mapping[Place, list[Clai
 def expectations(claim: Claim, place: Place, clients: Clients, policy: Policy, *, here: bool) -> list[Expectation]:
     """Of every client. `here`: the address is one of the node's."""
     by_outcome: dict[tuple[Outcomes, bool], list[Sources]] = defaultdict(list)
-    backends = {b.address for b in (*claim.entry.cluster, *claim.entry.local)}
     for kind in KINDS:
         may_pass = kind is Source.NODE and claim.frontend.kind.external and not here
         for part in _parts(claim, clients, clients.of(kind)):
-            outcomes = _routed(claim, place, part, backends, policy, clients)
+            outcomes = _routed(claim, place, part, policy, clients)
             undelivered = not any(isinstance(o, Delivered) for o in outcomes)
             by_outcome[outcomes, may_pass and undelivered].append(part)
     near = frozenset(b.address for b in (*claim.entry.cluster, *claim.entry.local) if b.local)
@@ -60,13 +59,12 @@ def _parts(claim: Claim, clients: Clients, of: Sources) -> list[Sources]:
     return [part for within in split(of, ranges) for part in split(within, own) if part]
 
 
-def _routed(
-    claim: Claim, place: Place, part: Sources, backends: set[str], policy: Policy, clients: Clients
-) -> Outcomes:
+def _routed(claim: Claim, place: Place, part: Sources, policy: Policy, clients: Clients) -> Outcomes:
     """Of one client that stands for the others; only a backend that calls itself is another case."""
+    entry = claim.entry
+    backends = {b.address for b in (*entry.cluster, *entry.local)}
     client = some(part, backends, clients)
     address = address_of(client, ipv6=clients.ipv6)
-    entry = claim.entry
     packet = Packet(kind_of(client), address, place.address, claim.frontend.port, entry.protocol)
     outcomes = route((entry,), packet, policy)
     if address not in backends:
