@@ -56,11 +56,16 @@ def destroy(protocol: Protocol, sockets: Iterable[Socket]) -> int:
 
 
 def can_destroy(netns: str = "") -> bool:
-    """This kernel can end sockets: it says that there is none, rather than that it does not know how."""
+    """This kernel can list datagram sockets and end them: of one that is not there it says so, rather than that it does
+    not know how."""
     nobody = struct.pack("!HH", 0, 1) + bytes(36) + b"\xff" * 8
     request = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_UDP, 0, _ANY_STATE) + nobody
     place: AbstractContextManager[None] = inside(netns)
     with place, Netlink(protocol=SOCK_DIAG) as link:
+        try:
+            connected("UDP")
+        except NetlinkRefused:
+            return False  # no udp_diag, without which a socket that is there would not be found either
         return link.tell([Message(_DESTROY, REQUEST, request)])[0] in _GONE
 
 

@@ -90,7 +90,7 @@ class SocketProxier:
         else:
             written = await self._layer.change(done.changes)
         if full or done.udp:
-            await self._layer.end_stale()
+            await self._end_stale()
         self._must_load = False
         told, self._owed = self._owed, {}
         return Synced(
@@ -110,6 +110,13 @@ class SocketProxier:
 
     async def sweep(self) -> None:
         await self._beneath.sweep()
+
+    async def _end_stale(self) -> None:
+        """New connections go where they should, whether or not old sockets could be ended."""
+        try:
+            await self._layer.end_stale()
+        except (ClusterIPError, OSError) as error:
+            log.error("proxy.sockets.failed family=%s error=%r", self.family, str(error))
 
     async def _node_addresses(self) -> tuple[str, ...]:
         served = await self._served_addresses()
