@@ -335,6 +335,20 @@ async def test_what_others_destroy_is_back_and_theirs_stays(net: World, harm: st
         assert "192.0.2.77" in ruleset
 
 
+async def test_an_element_in_anothers_place_is_found_and_put_right(net: World) -> None:
+    """No chain and no number shows it: every element is read."""
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(), slice_of("web", POD_B))
+        element = f"{VIP} . tcp . 80 . 0"
+        await asyncio.to_thread(
+            net.on_node,
+            f"nft delete element ip clusterip endpoints {{ {element} }}",
+            f"nft add element ip clusterip endpoints {{ {element} : {POD_A} . 8080 }}",
+        )
+        await until(lambda: proxy.loop.status()["repairs"] >= 1 and not proxy.proxier.pending)
+        assert (await ask(net, OUTSIDE, VIP))[0] == POD_B
+
+
 async def test_others_rules_are_no_drift(net: World) -> None:
     async with running_tables(net.node) as proxy:
         await proxy.put(service(), slice_of("web", POD_B))

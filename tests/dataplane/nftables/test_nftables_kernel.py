@@ -20,7 +20,7 @@ from tests.dataplane.strategies import V4, V6, Pool, tables
 from clusterip.dataplane.nftables import delta as d
 from clusterip.dataplane.nftables.apply import Rules, clean_up
 from clusterip.dataplane.nftables.book import Book
-from clusterip.dataplane.nftables.compare import compare
+from clusterip.dataplane.nftables.compare import compare, compare_shape
 from clusterip.dataplane.nftables.compile import compile_entry
 from clusterip.dataplane.nftables.config import Config
 from clusterip.dataplane.node import FromCIDR
@@ -121,6 +121,7 @@ async def test_the_kernel_holds_what_was_computed(pool: Pool, data: st.DataObjec
             assert meaning(listed(netns, pool)) == meaning(d.table(book, config)) == meaning(model.table())
             assert await rules.observe() == model.installed()
             assert compare(await rules.read(), book, config) == ()
+            assert compare_shape(await rules.glance(), book, config) == ()
         second = data.draw(configs(pool))
         book = Book.of(compile_entry(e, second) for e in history[0].values())
         await rules.load(d.load(book, await rules.observe(), second))
@@ -186,6 +187,10 @@ async def test_damage_is_seen_and_healed(pool: Pool, words: tuple[str, ...]) -> 
         nft(netns, *(w.format(**facts) for w in words), stdin=swap)
         assert await rules.look() > epoch
         assert len(compare(await rules.read(), book, config)) >= 1
+        shape = await rules.glance()
+        # Where the kernel counts elements, a glance misses only one that was put in another's place.
+        if shape.counted and words[0] != "-f":
+            assert len(compare_shape(shape, book, config)) >= 1
         await rules.load(d.load(book, await rules.observe(), config))
         assert compare(await rules.read(), book, config) == ()
 

@@ -8,7 +8,7 @@ import errno
 import logging
 
 from clusterip.dataplane.nftables import chains as c
-from clusterip.dataplane.nftables.compare import Seen, SeenChain
+from clusterip.dataplane.nftables.compare import Seen, SeenChain, Shape
 from clusterip.dataplane.nftables.config import TABLE
 from clusterip.dataplane.nftables.delta import Delta, Installed, Transaction, rebuild
 from clusterip.dataplane.nftables.encode import messages
@@ -100,28 +100,35 @@ class Rules:
         return await asyncio.to_thread(self._observe)
 
     def _observe(self) -> Installed:
-        found_sets, found_chains = self._sets(), self._chains()
+        found_sets, found_chains = self._list_sets(), self._chains()
         if found_chains is None or found_sets is None:
             return Installed()
-        return Installed(True, frozenset(found_chains), found_sets)
+        return Installed(True, frozenset(found_chains), {_text(s[k.SET_NAME]): _size(s) for s in found_sets})
+
+    async def glance(self) -> Shape:
+        """All but the elements."""
+        return await asyncio.to_thread(self._glance)
 
     async def read(self) -> Seen:
         """All of it, every element: hundreds of milliseconds for a hundred thousand."""
         return await asyncio.to_thread(self._read)
 
-    def _read(self) -> Seen:
+    def _glance(self) -> Shape:
         table = self._tables.dump(Command.GET_TABLE, b"", "nf_tables: list tables")
         ours = next((t for t in table or () if _text(t[k.TABLE_NAME]) == TABLE), None)
-        found_chains, found_sets = self._chains(), self._sets()
+        found_chains, found_sets = self._chains(), self._list_sets()
         if ours is None or found_chains is None or found_sets is None:
-            return Seen()
+            return Shape()
         dormant = int.from_bytes(ours.get(k.TABLE_FLAGS, b""), "big") & k.TABLE_DORMANT
         rules: dict[str, list[bytes]] = {chain: [] for chain in found_chains}
         for rule in self._tables.dump(Command.GET_RULE, name(k.RULE_TABLE, TABLE), "nf_tables: list rules") or ():
             rules.setdefault(_text(rule[k.RULE_CHAIN]), []).append(rule.get(k.RULE_EXPRESSIONS, b""))
         chains = {chain: SeenChain(hook, tuple(rules[chain])) for chain, hook in found_chains.items()}
-        held = {n: {} if n.startswith(c.CLIENTS) else self._elements(n) for n in found_sets}
-        return Seen(True, bool(dormant), chains, held)
+        return Shape(True, bool(dormant), chains, {_text(s[k.SET_NAME]): _count(s) for s in found_sets})
+
+    def _read(self) -> Seen:
+        shape = self._glance()
+        return Seen(shape, {n: self._elements(n) for n in shape.sets if not n.startswith(c.CLIENTS)})
 
     def _chains(self) -> dict[str, bytes] | None:
         """Hook by name. The kernel lists those of all tables."""
@@ -131,11 +138,8 @@ class Rules:
         ours = [chain for chain in listed if _text(chain[k.CHAIN_TABLE]) == TABLE]
         return {_text(chain[k.CHAIN_NAME]): _hook(chain) for chain in ours}
 
-    def _sets(self) -> dict[str, int] | None:
-        listed = self._tables.dump(Command.GET_SET, name(k.SET_TABLE, TABLE), "nf_tables: list sets")
-        if listed is None:
-            return None
-        return {_text(found[k.SET_NAME]): _size(found) for found in listed}
+    def _list_sets(self) -> list[dict[int, bytes]] | None:
+        return self._tables.dump(Command.GET_SET, name(k.SET_TABLE, TABLE), "nf_tables: list sets")
 
     def _elements(self, known: str) -> dict[bytes, bytes]:
         wanted = name(k.ELEMENTS_TABLE, TABLE) + name(k.ELEMENTS_SET, known)
@@ -165,6 +169,11 @@ def _hook(chain: dict[int, bytes]) -> bytes:
 def _size(found: dict[int, bytes]) -> int:
     description = attributes(found.get(k.SET_DESCRIPTION, b""))
     return int.from_bytes(description.get(k.DESCRIPTION_SIZE, b""), "big")
+
+
+def _count(found: dict[int, bytes]) -> int | None:
+    count = found.get(k.SET_COUNT)
+    return None if count is None else int.from_bytes(count, "big")
 
 
 async def clean_up(family: Family, table: str = TABLE, netns: str = "") -> bool:

@@ -1,6 +1,7 @@
 """What the kernel holds against what it should hold: what others did to our table. Pure."""
 
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -26,33 +27,64 @@ class SeenChain:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """Our table, as the kernel has it."""
+class Shape:
+    """Our table as the kernel has it, but for the elements: milliseconds, however many there are."""
 
     there: bool = False
     dormant: bool = False  # none of its chains is called
     chains: Mapping[str, SeenChain] = field(default_factory=dict)
-    sets: Mapping[str, Mapping[bytes, bytes]] = field(default_factory=dict)  # key -> value; of the fixed ones
+    sets: Mapping[str, int | None] = field(default_factory=dict)  # how many elements; None: the kernel does not say
+
+    @property
+    def counted(self) -> bool:
+        """The kernel says how many elements there are (since 6.16)."""
+        return None not in self.sets.values()
 
 
-def compare(seen: Seen, book: Book, config: Config) -> tuple[str, ...]:
-    """What somebody else did to our table, a line each; (): it is as it should be."""
-    ip = "ip6" if config.ipv6 else "ip"
-    if not seen.there:
-        return (f"table {ip} {TABLE}: it is gone",)
-    said = [f"table {ip} {TABLE}: it is dormant"] if seen.dormant else []
-    chains = {chain.name: chain for chain in (*c.fixed(config), *book.chains)}
-    said += _compared_chains(chains, seen, ip)
-    elements: dict[str, list[Element]] = {found.name: [] for found in (*c.sets(config), *book.sets)}
-    for element in (*own_elements(config), *book.elements()):
-        elements[element.set].append(element)
-    for name, wanted in elements.items():
-        said += _compared_set(name, wanted, seen)
-    said += [f"set {name}: nobody asked for it" for name in sorted(seen.sets.keys() - elements.keys())]
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All of it."""
+
+    shape: Shape = field(default_factory=Shape)
+    elements: Mapping[str, Mapping[bytes, bytes]] = field(default_factory=dict)  # key -> value, by fixed set
+
+
+def compare_shape(shape: Shape, book: Book, config: Config) -> tuple[str, ...]:
+    """What somebody else did to our table, a line each, as far as shape and numbers show it."""
+    said = list(_compared_shape(shape, book, config))
+    own = Counter(element.set for element in own_elements(config))
+    for found in c.sets(config):
+        count, wanted = shape.sets.get(found.name), book.sizes[found.name] + own[found.name]
+        if count not in (None, wanted):
+            said.append(f"set {found.name}: it has {count} elements, and should have {wanted}")
     return tuple(said)
 
 
-def _compared_chains(chains: Mapping[str, v.Chain], seen: Seen, ip: str) -> Iterator[str]:
+def compare(seen: Seen, book: Book, config: Config) -> tuple[str, ...]:
+    """The same, element by element; (): the table is as it should be."""
+    said = list(_compared_shape(seen.shape, book, config))
+    elements: dict[str, list[Element]] = {found.name: [] for found in c.sets(config)}
+    for element in (*own_elements(config), *book.elements()):
+        elements[element.set].append(element)
+    for name, wanted in elements.items():
+        said += _compared_set(name, wanted, seen.elements.get(name, {}) if name in seen.shape.sets else None)
+    return tuple(said)
+
+
+def _compared_shape(seen: Shape, book: Book, config: Config) -> Iterator[str]:
+    ip = "ip6" if config.ipv6 else "ip"
+    if not seen.there:
+        yield f"table {ip} {TABLE}: it is gone"
+        return
+    if seen.dormant:
+        yield f"table {ip} {TABLE}: it is dormant"
+    yield from _compared_chains({chain.name: chain for chain in (*c.fixed(config), *book.chains)}, seen, ip)
+    wanted = {found.name for found in (*c.sets(config), *book.sets)}
+    yield from (f"set {name}: it is gone" for name in sorted(wanted - seen.sets.keys()))
+    yield from (f"set {name}: nobody asked for it" for name in sorted(seen.sets.keys() - wanted))
+
+
+def _compared_chains(chains: Mapping[str, v.Chain], seen: Shape, ip: str) -> Iterator[str]:
     for name, chain in chains.items():
         there = seen.chains.get(name)
         wanted = [b"".join(statement(s, ip) for s in rule.statements) for rule in chain.rules]
@@ -65,12 +97,8 @@ def _compared_chains(chains: Mapping[str, v.Chain], seen: Seen, ip: str) -> Iter
     yield from (f"chain {name}: nobody asked for it" for name in sorted(seen.chains.keys() - chains.keys()))
 
 
-def _compared_set(name: str, wanted: Iterable[Element], seen: Seen) -> Iterator[str]:
-    there = seen.sets.get(name)
-    if there is None:
-        yield f"set {name}: it is gone"
-        return
-    if name.startswith(c.CLIENTS):
+def _compared_set(name: str, wanted: Iterable[Element], there: Mapping[bytes, bytes] | None) -> Iterator[str]:
+    if there is None:  # it is gone, which has been said
         return
     left = dict(there)
     missing = []
