@@ -17,6 +17,7 @@ from clusterip.dataplane.nftables.apply import Rules
 from clusterip.dataplane.node import FromCIDR
 from clusterip.errors import ClusterIPError, Unavailable
 from clusterip.kernel import netns
+from clusterip.kernel.run import run
 from clusterip.proxy import sockets
 from clusterip.proxy.config import EBPF, ProxyConfig
 from clusterip.proxy.sockets import SocketProxier, serves_loopback
@@ -79,6 +80,29 @@ async def test_what_the_sockets_leave_is_in_the_rules(lab: Node, rules: Rules) -
     await both.sync()
     assert lab.ask("192.0.2.200", 80) == "b1"
     assert lab.sockets.maps["services"].get(frontend_key(Frontend("192.0.2.200", 80, "TCP"))) is None
+
+
+@pytest.mark.kernel
+async def test_a_local_policy_without_a_backend_here_is_silence_and_a_port_that_is_none_a_refusal(
+    lab: Node, rules: Rules
+) -> None:
+    # A node has a route to anywhere; without one the kernel would not ask the rules.
+    for line in (
+        "link add up0 type veth peer name up1",
+        "link set up1 up",
+        "link set up0 up",
+        "route add default dev up0",
+    ):
+        await run(["ip", *line.split()], netns=lab.namespace("node"))
+    both = proxier(lab, rules)
+    web = replace(entry(pods=("b1",)), internal_local=True, local=(), external_ips=("198.51.100.7",))
+    both.note({web.key: Change(None, web)})
+    await both.sync()
+    with pytest.raises(TimeoutError):
+        lab.ask(VIP, 80, patience=0.5)
+    with pytest.raises(ConnectionRefusedError):
+        lab.ask(VIP, 81)
+    assert lab.ask("198.51.100.7", 80) == "b1"
 
 
 @pytest.mark.kernel
