@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import dns.asyncquery
+import dns.exception
 import dns.message
 import dns.rcode
 import pytest
@@ -78,7 +79,7 @@ async def until(port: int, expected: set[str] | str, rtype: str = "A", name: str
         assert time.monotonic() < end, f"at last: {said}"
         try:
             said = await ask(port, name, rtype)
-        except OSError:
+        except (OSError, EOFError, dns.exception.Timeout):  # it may not listen yet, and then a datagram is lost
             said = "not there"
         await asyncio.sleep(0.01)
 
