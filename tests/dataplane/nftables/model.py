@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from clusterip.dataplane.nftables import delta as d
+from clusterip.dataplane.nftables.book import stays
 from clusterip.dataplane.nftables.compile import Element, Key
 from clusterip.rulesets.nft import values as v
 
@@ -117,6 +118,15 @@ def replace_size(found: v.Set) -> v.Set:
 
 
 def meaning(table: v.Table) -> object:
-    """What it holds, in no order, and whatever the sizes."""
+    """What it holds, in no order, whatever the sizes, and without spare chains."""
     sets = {n: (replace_size(s), {(e.key, e.value, e.comment) for e in s.elements}) for n, s in table.sets.items()}
-    return dict(table.chains), sets
+    led_to = {s.chain for c in table.chains.values() for r in c.rules for s in r.statements if isinstance(s, LEADS)}
+    led_to |= {e.value.chain for s in table.sets.values() for e in s.elements if isinstance(e.value, LEADS)}
+    chains = {n: c for n, c in table.chains.items() if c.hook or n in led_to or not stays(n)}
+    gone = set(table.chains) - set(chains)
+    if gone:  # they led to others that may be spare now
+        return meaning(v.Table(table.family, table.name, chains, table.sets))
+    return chains, sets
+
+
+LEADS = v.Goto | v.Jump

@@ -152,12 +152,33 @@ def test_a_backend_fewer_is_switched_before_it_is_removed() -> None:
     first, switch, last = shifted(WEB, replace(WEB, cluster=WEB.cluster[:2])).transactions
     assert {type(step) for step in first} == {d.AddChain, d.AddRules}
     assert {step.set for step in switch if isinstance(step, d.AddElements | d.DeleteElements)} == {"service-ips"}
-    assert d.DeleteElements("endpoints", (("10.96.0.10", "TCP", 80, 2),)) in last
-    assert d.DeleteChain("pick-3") in last
+    assert last == (d.DeleteElements("endpoints", (("10.96.0.10", "TCP", 80, 2),)),)
+
+
+def test_a_number_of_backends_that_comes_again_finds_its_chain() -> None:
+    config = Config()
+    three, two = (compile_entry(replace(WEB, cluster=WEB.cluster[:n]), config) for n in (3, 2))
+    book = Book.of([three])
+    seen = []
+    for change in (Change(three, two), Change(two, three)):
+        shift = book.shift([change])
+        seen.append([x.after.name for x in shift.chains if x.after])
+        book.write([change], shift)
+    assert seen == [["pick-2"], []]
+    assert {chain.name for chain in Book.of([three]).chains} == {"pick-3"}, "a load takes spare ones away"
+
+
+def test_what_belongs_to_a_sticky_service_goes_with_it() -> None:
+    sticky = replace(WEB, affinity_seconds=60, cluster=WEB.cluster[:1])
+    _, last = shifted(sticky, None).transactions
+    of_it = "default/web/tcp/http"
+    assert d.DeleteChain(f"sticky-{of_it}") in last
+    assert d.DeleteChain(f"endpoint-{of_it}__10.244.2.1/80") in last
+    assert d.DeleteSet(f"clients-{of_it}__10.244.2.1/80/1m") in last
 
 
 def test_a_backend_more_is_added_before_it_is_switched_to() -> None:
-    first, switch, _ = shifted(WEB, replace(WEB, cluster=(*WEB.cluster, Backend("10.244.9.9", 80)))).transactions
+    first, switch = shifted(WEB, replace(WEB, cluster=(*WEB.cluster, Backend("10.244.9.9", 80)))).transactions
     added = [e.key for step in first if isinstance(step, d.AddElements) for e in step.elements]
     assert added == [("10.96.0.10", "TCP", 80, 3)]
     assert [step.set for step in switch if isinstance(step, d.AddElements)] == ["service-ips"]

@@ -168,8 +168,14 @@ def _hold(held: Held[N], one: N) -> None:
 
 def _release(held: Held[N], name: str) -> None:
     one, count = held.pop(name)
-    if count > 1:
+    if count > 1 or stays(name):
         held[name] = (one, count - 1)
+
+
+def stays(name: str) -> bool:
+    """A chain that a number of backends calls for is kept until the next load, though nobody may lead to it for now:
+    numbers come again, and a new chain makes the kernel walk all that leads anywhere."""
+    return "/" not in name
 
 
 def _shifted(
@@ -185,6 +191,6 @@ def _shifted(
             latest[one.name] = one
     for name, step in counts.items():
         before, count = held.get(name, (None, 0))
-        after = latest.get(name, before) if count + step else None
+        after = latest.get(name, before) if count + step or stays(name) else None
         if before != after:
             yield Change(before, after)
