@@ -270,3 +270,10 @@ def test_counters_and_comments_are_kept() -> None:
     [rule] = parse(text).rules("nat", "X")
     assert (rule.counters, rule.comment) == (v.Counters(12, 720), 'say "hi"')
     assert ruleset_text(parse(text)) == text.removeprefix("# a note\n")
+
+
+@pytest.mark.parametrize("comment", ["!", "-j", "-m", "--dport", "a ! b"])
+def test_a_comment_may_look_like_an_option(comment: str) -> None:
+    rule = parse_rule(f'-m comment --comment "{comment}" -j ACCEPT')
+    assert rule.comment == comment
+    assert parse_rule(rule_text(rule)) == rule

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusterip.rulesets import klog, proxylog
+from clusterip.rulesets import klog, proxylog, recognise
 
 TEXT = """\
 -A KUBE-XLB-X -s  -j KUBE-SVC-X
@@ -137,3 +137,21 @@ def test_the_reply_of_healthz_is_read() -> None:
     assert klog.healthz(document) == klog.Healthz("2021-10-18", "2021-10-19", True)
     assert klog.healthz({"status": "ok"}) is None
     assert klog.healthz([1]) is None
+
+
+OURS = """\
+2026-11-30 13:34:42,387 INFO proxy.sync.done family=IPv4 full=False entries=1489 rules=46160 ms=21428 revision=9190
+2026-11-30 13:34:43,100 ERROR proxy.sync.failed family=IPv4 full=False error="iptables-restore: line 7 failed"
+2026-11-30 13:34:44,000 W proxy.node.unknown node=node-9 reason='it isn\\'t there'
+"""
+
+
+def test_our_own_proxys_events_are_read_as_kube_proxys_are() -> None:
+    (part,) = recognise.read("proxy.log", OURS.encode()).parts
+    assert isinstance(part.values, klog.Log)
+    took, failed, unknown = proxylog.events(part.values)
+    assert took == proxylog.SyncTook(21.428, "IPv4", 1, "2026-11-30 13:34:42,387")
+    assert isinstance(failed, proxylog.SyncFailed)
+    assert (failed.program, failed.lines) == ("iptables-restore", (7,))
+    assert unknown == proxylog.NodeNotFound("node-9", 3)
+    assert part.values.entries[2].fields["reason"] == "it isn't there"

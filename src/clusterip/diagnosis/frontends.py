@@ -67,8 +67,8 @@ def _of_rule(rule: v.Rule, *, external: bool) -> Frontend | None:
     address, port, protocol = "", 0, ""
     for match in rule.matches:
         match match:
-            case v.Destination(network, False) if network.endswith(("/32", "/128")):
-                address = network.partition("/")[0]
+            case v.Destination(network, False) if lone := v.lone_address(network):
+                address = lone
             case v.Ports(destination=v.PortRange() as ports, destination_negated=False):
                 port, protocol = ports.first, match.protocol
     if not (address and port):

@@ -1,4 +1,4 @@
-"""Logs of Kubernetes components as values: klog's text and its JSON, as the program wrote them or with what journald
+"""Logs as values: klog's text and its JSON, and this product's events, as the program wrote them or with what journald
 or a container runtime puts before each line; lines "WARN: ..."; and the reply of kube-proxy's /healthz.
 
 What kube-proxy means by its lines is read in `proxylog`.
@@ -49,10 +49,18 @@ _HEAD = re.compile(
     r"(?:.{0,160}?[ \]:])?"
     r"([IWEF])(\d{4} \d\d:\d\d:\d\d\.\d{1,9}) +\d+ ([^\s\]]{1,200}:\d+)\] ?(.*)"
 )
+# Of `clusterip proxy`: an event of ours and its fields, behind the time and level of Python's logging.
+_EVENT_HEAD = re.compile(
+    r"(?:.{0,160}?[ \]:])?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) "
+    r"(I|W|E|C|INFO|WARNING|ERROR|CRITICAL) ([a-z_]+(?:\.[a-z_]+)+)(.*)"
+)
+_EVENT_LEVELS: Mapping[str, Level] = {"I": "I", "W": "W", "E": "E", "C": "F"}
 _PLAIN_HEAD = re.compile(r"(INFO|WARN|ERRO|FATA|ERROR|FATAL|WARNING): (.*)")  # of programs that do not use klog
 _JSON_HEAD = re.compile(r'(?:[^{"]{0,160})?(\{"ts":.*\})\s*')
-# key="value", key=word, key=<; values in quotes follow Go's rules.
-_FIELD = re.compile(r' ([A-Za-z_][\w./-]*)=("(?:[^"\\]|\\.)*"|\[[^\]]{0,4096}\]|\{[^}]{0,4096}\}|\S+)')
+# key="value", key='value' (ours), key=word, key=<; values in double quotes follow Go's rules.
+_FIELD = re.compile(
+    r""" ([A-Za-z_][\w./-]*)=("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\[[^\]]{0,4096}\]|\{[^}]{0,4096}\}|\S+)"""
+)
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _MOST_LINE = 65536  # longer lines are no log
 
@@ -79,6 +87,9 @@ def _entry(line: str, at: int) -> Entry | None:
     if matched := _HEAD.match(line):
         message, fields = _structured(matched[4])
         return Entry(cast(Level, matched[1]), matched[2], matched[3], message, fields, line=at)
+    if matched := _EVENT_HEAD.fullmatch(line):
+        fields = {f[1]: _unquoted(f[2]) for f in _FIELD.finditer(matched[4])}
+        return Entry(_EVENT_LEVELS[matched[2][0]], matched[1], "", matched[3], fields, line=at)
     if matched := _JSON_HEAD.fullmatch(line):
         return _json_entry(matched[1], at)
     if matched := _PLAIN_HEAD.fullmatch(line):
@@ -95,6 +106,8 @@ def _structured(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _unquoted(text: str) -> str:
+    if text[:1] == "'":
+        return text[1:-1].replace("\\'", "'")
     if text[:1] != '"':
         return "" if text == "<" else text  # "<": the value is in the body
     try:

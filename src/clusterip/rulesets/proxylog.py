@@ -1,4 +1,4 @@
-"""What kube-proxy means by the lines of its log, over the versions that changed the wording."""
+"""What kube-proxy means by the lines of its log, over the versions that changed the wording; and our own proxy."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -103,7 +103,9 @@ def _sync_failed(entry: Entry, _: re.Match[str], whole: str) -> Event:
     program = _PROGRAM.search(whole)
     name = program[1] if program else ""
     lines = [int(next(filter(None, found))) for found in _AT_LINE.findall(whole)]
-    why = _WORDS.sub(" ", " ".join((entry.message, entry.fields.get("err", ""), *entry.body))).strip()
+    why = _WORDS.sub(
+        " ", " ".join((entry.message, entry.fields.get("err", ""), entry.fields.get("error", ""), *entry.body))
+    ).strip()
     return SyncFailed(
         "nft" if name == "nftables" else name,
         why,
@@ -143,8 +145,24 @@ _STOPPED = re.compile(
     r"Error running ProxyServer|command failed|unable to create proxier|can't run (?:iptables|nftables|ipvs)"
 )
 
+# Our own proxy's events.
+_OWN_FAILED = re.compile(r"^proxy\.sync\.failed\b")
+_OWN_DONE = re.compile(r"^proxy\.sync\.done\b")
+_OWN_NO_NODE = re.compile(r"^proxy\.node\.unknown\b")
+_OWN_NO_DETECTOR = re.compile(r"^proxy\.detector\.absent\b")
+
+
+def _own_done(entry: Entry, _: re.Match[str], __: str) -> Event | None:
+    took = duration(f"{entry.fields.get('ms', '')}ms")
+    return None if took is None else SyncTook(took, entry.fields.get("family", ""), entry.line, entry.time)
+
+
 _Meaning: TypeAlias = Callable[[Entry, re.Match[str], str], Event | None]
 _MEANINGS: tuple[tuple[re.Pattern[str], _Meaning], ...] = (
+    (_OWN_FAILED, _sync_failed),
+    (_OWN_DONE, _own_done),
+    (_OWN_NO_NODE, lambda entry, _found, _: NodeNotFound(entry.fields.get("node", ""), entry.line)),
+    (_OWN_NO_DETECTOR, lambda entry, _found, _: NoClusterCIDR(entry.line)),
     (_FAILED, _sync_failed),
     (_LOCKED, _sync_failed),
     (_TOOK, _took),

@@ -118,6 +118,7 @@ _BEGINNINGS = {
     Kind.JSON: r"[\[{](?:[ \t]*$|[\[{\"} \t])",
     Kind.LOG: (
         r"[IWEF]\d{4} \d\d:\d\d:\d\d\.|[^\n]{0,160}?[ :][IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ |"
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?:[IWEC]|INFO|WARNING|ERROR|CRITICAL) [a-z_]+\.|"
         r"[^\n{]{0,160}\{\"ts\":|(?:INFO|WARN|ERRO|FATA|ERROR|FATAL|WARNING): "
     ),
 }

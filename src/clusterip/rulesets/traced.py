@@ -24,8 +24,8 @@ class Headers(NamedTuple):
 class Traced(Struct, frozen=True, kw_only=True):
     """One thing the kernel told. `rule` is the rule's place in its chain, from 0.
 
-    iptables-legacy takes a rule that matches everything and ends the chain for that chain's end or policy, and tells so:
-    there `rule` is given with every kind, and is the number of the chain's rules where its end is meant.
+    iptables-legacy takes a rule that matches everything and ends the chain for that chain's end or policy, and tells
+    so: there `rule` is given with every kind, and is the number of the chain's rules where its end is meant.
     """
 
     program: Literal["nft", "legacy"]  # whose chains: nftables' (iptables-nft among them), or iptables-legacy's

@@ -104,8 +104,8 @@ def _frontend(rule: ipt.Rule) -> Frontend | None:
     address, protocol, port = "", "", 0
     for match in rule.matches:
         match match:
-            case ipt.Destination(network, negated=False) if network.endswith(("/32", "/128")) or "/" not in network:
-                address = network.partition("/")[0]
+            case ipt.Destination(network, negated=False) if lone := ipt.lone_address(network):
+                address = lone
             case ipt.IPProtocol(name, negated=False):
                 protocol = name
             case ipt.Ports(destination=ipt.PortRange(first, last), destination_negated=False) if first == last:

@@ -53,7 +53,7 @@ def _in_chain(
 
 def _destination(rule: ipt.Rule) -> str:
     found = next((m for m in rule.matches if isinstance(m, ipt.Destination) and not m.negated), None)
-    return found.network if found and found.network.endswith(("/32", "/128")) else ""
+    return ipt.lone_address(found.network) if found else ""
 
 
 def _matters(rule: ipt.Rule) -> bool:

@@ -42,13 +42,13 @@ class Index:
         port = source = None
         for match in rule.matches:
             match match:
-                case v.Destination(network, False) if network.endswith(("/32", "/128")) and "," not in network:
-                    self.destination.setdefault(network.partition("/")[0], []).append(number)
+                case v.Destination(network, False) if lone := v.lone_address(network):
+                    self.destination.setdefault(lone, []).append(number)
                     return
                 case v.Ports(destination=v.PortRange(first, last), destination_negated=False) if first == last:
                     port = first
-                case v.Source(network, False) if network.endswith(("/32", "/128")) and "," not in network:
-                    source = network.partition("/")[0]
+                case v.Source(network, False) if lone := v.lone_address(network):
+                    source = lone
         if port is not None:
             self.port.setdefault(port, []).append(number)
         elif source is not None:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from clusterip.diagnosis.walk.branch import Condition, ConditionKind
+from clusterip.rulesets.iptables.values import lone_address
 
 
 class Route(NamedTuple):
@@ -42,7 +43,7 @@ class Surroundings:
 
     def is_own_within(self, network: str) -> Condition:
         """Of this node's address, which is not known, whether it lies in `network`."""
-        lone = network.endswith(("/32", "/128"))
+        lone = bool(lone_address(network))
         kind: ConditionKind = "assumed" if lone or self._is_pods(network.partition("/")[0]) else "unknown"
         what = f"the node's own address is in {network}"
         return Condition(f"own {network}", kind, what, what.replace(" is in ", " is not in "))

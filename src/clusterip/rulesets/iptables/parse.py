@@ -163,6 +163,8 @@ def _rule(given: Sequence[str], counters: v.Counters | None) -> v.Rule:
                 target = ("g" if word in ("-g", "--goto") else "j", next(rest), current)
             elif word == "!":
                 negated = True
+            elif word == "--comment" and current is not None and module == "comment":
+                current += (word, next(rest))  # whatever it says: "!" and "-j" are words here
             else:
                 if current is None or (word in PORT_OPTIONS and module not in PORT_PROTOCOLS):
                     module, current = _implied(matches), []

@@ -12,6 +12,14 @@ from msgspec import Struct
 # --- matches -----------------------------------------------------------------------------------------------------
 
 
+def lone_address(network: str) -> str:
+    """The address of a network that holds no other: "10.0.0.1/32", "fd00::1/128", or one without a length. Else ""."""
+    address, _, bits = network.partition("/")
+    if "," in network or bits not in ("", "128" if ":" in address else "32"):
+        return ""
+    return address
+
+
 class Source(Struct, frozen=True, gc=False):
     network: str  # "10.244.0.0/16", "10.0.0.1/32"
     negated: bool = False

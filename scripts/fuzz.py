@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of the parsers, for as long as one likes; not part of the tests.
 
     pip install atheris
-    python tests/fuzz/guided.py -max_total_time=600 CORPUS...
+    python scripts/fuzz.py -max_total_time=600 CORPUS...
 
 A finding is an exception (parsers answer with values and problems) or an input that takes more than ten seconds.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import atheris
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 with atheris.instrument_imports(include=["clusterip.rulesets", "clusterip.model.yamltext"]):
     from tests.fuzz.test_fuzz_rulesets import use
