@@ -189,6 +189,7 @@ def test_a_file_that_is_not_there_is_named() -> None:
         (["--service-cidr", "x"], "--service-cidr"),
         (["--node-ip", "10.0.0.256"], "--node-ip"),
         (["--node-labels", "a b=c"], "--node-labels"),
+        (["--node-labels", "zone"], "is not KEY=VALUE"),
         (["--nodeport-addresses", "10.0.0.1"], "--nodeport-addresses"),
     ],
 )

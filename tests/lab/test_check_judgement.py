@@ -52,6 +52,7 @@ READY, UNREADY, DRAINING = (
 )
 NODE_1 = Client("node-1", ClientKind.NODE, "n1", "node-1")
 NODE_2 = Client("node-2", ClientKind.NODE, "n2", "node-2")
+POD_1 = Client("pod default/other", ClientKind.POD, "p1", "node-1")
 POD_2 = Client("pod default/client", ClientKind.POD, "p2", "node-2")
 HOST = Client("host", ClientKind.HOST, "", "node-1")
 
@@ -143,7 +144,8 @@ def test_internal_policy_local_keeps_to_the_clients_node(client: Client, expect:
         (HOST, 2, Expect.DROP),
         (NODE_1, 2, Expect.DROP),  # from another node it comes from outside
         (NODE_2, 2, Expect.REACH),  # a node asks itself
-        (POD_2, 2, Expect.REACH),  # pods are at home everywhere
+        (POD_2, 2, Expect.REACH),  # a pod of that node
+        (POD_1, 2, Expect.DROP),  # another node's pod is a stranger, too
         (HOST, 0, Expect.REACH),  # the ClusterIP does not follow it
     ],
 )

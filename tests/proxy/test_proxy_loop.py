@@ -165,6 +165,7 @@ async def test_what_others_destroy_is_back_within_the_sync_period_and_theirs_sta
         after = (await saved(proxy)).splitlines()
         assert "-A FOREIGN -j RETURN" in after
         assert sorted(line for line in after if line[:1] in "-:*" and line != "-A FOREIGN -j RETURN") == before
+        assert proxy.loop.status()["drift"] == [], "what has been mended is no difference any more"
 
 
 async def test_while_nobody_writes_no_program_is_started(netns: str) -> None:

@@ -347,6 +347,7 @@ async def test_an_element_in_anothers_place_is_found_and_put_right(net: World) -
         )
         await until(lambda: proxy.loop.status()["repairs"] >= 1 and not proxy.proxier.pending)
         assert (await ask(net, OUTSIDE, VIP))[0] == POD_B
+        assert proxy.loop.status()["drift"] == [], "what has been mended is no difference any more"
 
 
 async def test_others_rules_are_no_drift(net: World) -> None:

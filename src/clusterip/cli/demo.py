@@ -39,8 +39,11 @@ class Scene:
     keep: bool
 
 
+NAME = 'The cluster. Default: "clusterip" if it is up, else "demo".'
+
+
 @click.command(help=HELP)
-@click.option("--name", envvar="CLUSTERIP_NAME", default="", help='The cluster. Default: "clusterip" if it is up, else "demo".')
+@click.option("--name", envvar="CLUSTERIP_NAME", default="", help=NAME)
 @click.option("--keep", is_flag=True, help="Leave everything there at the end, to look around.")
 @click.option("--nodes", default=3, show_default=True, help="Of a cluster that is brought up.")
 @click.option("--fast", is_flag=True, help="No pauses.")

@@ -264,8 +264,8 @@ def _node_ips(text: str) -> list[str]:
 def _labels(text: str) -> dict[str, str]:
     labels = {}
     for part in filter(None, text.split(",")):
-        key, _, value = part.partition("=")
-        if problem := qualified_name(key) or label_value(value):
+        key, equals, value = part.partition("=")
+        if problem := (not equals and "is not KEY=VALUE") or qualified_name(key) or label_value(value):
             raise BadInput(f"--node-labels: {part!r}: {problem}", hint=f"for example --node-labels {ZONE_LABEL}=zone-1")
         labels[key] = value
     return labels

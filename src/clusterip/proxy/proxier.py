@@ -132,7 +132,7 @@ class Proxier:
         await self.rules.apply(change)
         self._config, self._pieces = config, pieces
         self.total, self._stale = change.change, frozenset()
-        self._epoch, self.checked = seen.epoch, time.monotonic()
+        self._epoch, self.checked, self.drift = seen.epoch, time.monotonic(), ()
         return _counted(change.written)
 
     async def _change(self, taken: Changes) -> Counted:

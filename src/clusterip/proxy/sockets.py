@@ -87,6 +87,7 @@ class SocketProxier:
         self._must_load = True  # until it is done
         if full:
             written = await self._layer.load(self.entries.values(), await self._node_addresses())
+            self.drift = ()
         else:
             written = await self._layer.change(done.changes)
         if full or done.udp:

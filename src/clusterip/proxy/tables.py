@@ -115,7 +115,7 @@ class TableProxier:
         book, everything = await asyncio.to_thread(build)
         await self.rules.load(everything)
         self._config, self._book, self._sizes = config, book, everything.sizes
-        self._epoch, self.checked = epoch, time.monotonic()
+        self._epoch, self.checked, self.drift = epoch, time.monotonic(), ()
         return {"elements": everything.elements}
 
     async def _change(self, taken: Changes) -> Counted:

@@ -31,7 +31,7 @@ class Shift:
         return bool(self.elements or self.chains or self.sets)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True)  # not frozen: the one place where what is in the kernel is kept
 class Book:
     """Owned by one task."""
 

@@ -130,9 +130,9 @@ def expectation(world: World, target: Target, client: Client) -> Expectation:
 
 
 def _source(target: Target, client: Client) -> Source:
-    """As the node sees it whose rules decide: another node that asks for a node port comes from outside."""
+    """As the node sees it whose rules decide: who asks for another node's port comes from outside."""
     match client.kind:
-        case ClientKind.POD:
+        case ClientKind.POD if target.node in ("", client.node):
             return Source.POD
         case ClientKind.NODE if target.node in ("", client.node):
             return Source.NODE
