@@ -1,16 +1,14 @@
-"""nftables mode: what clients see, through a table that the loop wrote, and what becomes of it under others' hands."""
+"""nftables mode: what clients see, through a table that the loop wrote."""
 
 import asyncio
 import contextlib
 import socket
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from tests.proxy.running import TABLES, Running, running, running_tables, service, slice_of, until
+from tests.proxy.running import TABLES, running_tables, service, slice_of
 from tests.proxy.test_proxy_packets import (
     BALANCER,
     EXTERNAL,
@@ -41,7 +39,6 @@ from tests.proxy.world import (
 from clusterip.dataplane.node import FromCIDR, FromInterface
 from clusterip.kernel import netns as namespaces
 from clusterip.model.status import Object
-from clusterip.proxy import leftovers
 
 pytestmark = pytest.mark.kernel
 
@@ -316,127 +313,3 @@ def crc32c(data: bytes) -> int:
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     return crc ^ 0xFFFFFFFF
-
-
-HARM = ("nft flush ruleset", "nft delete table ip clusterip", "nft flush chain ip clusterip services",
-        "nft flush map ip clusterip endpoints")  # fmt: skip
-
-
-@pytest.mark.parametrize("harm", HARM)
-async def test_what_others_destroy_is_back_and_theirs_stays(net: World, harm: str) -> None:
-    async with running_tables(net.node) as proxy:
-        await proxy.put(service(), slice_of("web", POD_B))
-        await asyncio.to_thread(net.on_node, harm)
-        net.on_node("nft add table inet somebody", "iptables-nft -t nat -A PREROUTING -d 192.0.2.77 -j ACCEPT")
-        await until(lambda: proxy.loop.status()["repairs"] >= 1 and not proxy.proxier.pending)
-        assert (await ask(net, POD_A, VIP))[0] == POD_B
-        ruleset = net.on_node("nft list ruleset")
-        assert "table inet somebody" in ruleset
-        assert "192.0.2.77" in ruleset
-
-
-async def test_an_element_in_anothers_place_is_found_and_put_right(net: World) -> None:
-    """No chain and no number shows it: every element is read."""
-    async with running_tables(net.node) as proxy:
-        await proxy.put(service(), slice_of("web", POD_B))
-        element = f"{VIP} . tcp . 80 . 0"
-        await asyncio.to_thread(
-            net.on_node,
-            f"nft delete element ip clusterip endpoints {{ {element} }}",
-            f"nft add element ip clusterip endpoints {{ {element} : {POD_A} . 8080 }}",
-        )
-        await until(lambda: proxy.loop.status()["repairs"] >= 1 and not proxy.proxier.pending)
-        assert (await ask(net, OUTSIDE, VIP))[0] == POD_B
-        assert proxy.loop.status()["drift"] == [], "what has been mended is no difference any more"
-
-
-async def test_others_rules_are_no_drift(net: World) -> None:
-    async with running_tables(net.node) as proxy:
-        await proxy.put(service(), slice_of("web", POD_B))
-        checked = proxy.proxier.checked
-        net.on_node("nft add table inet somebody")
-        await until(lambda: proxy.proxier.checked > checked)
-        assert proxy.loop.status()["repairs"] == 0
-        assert proxy.proxier.drift == ()
-        syncs = proxy.loop.status()["syncs"]
-        await proxy.put(slice_of("web", POD_A))
-        assert proxy.loop.status()["syncs"] == syncs + 1, "and no reason to write everything"
-        assert proxy.loop.status()["failures"] == 0
-
-
-async def test_a_full_map_is_made_larger(net: World) -> None:
-    async with running_tables(net.node) as proxy:
-        await proxy.put(service(), slice_of("web", POD_B))
-        many = [f"10.244.{n // 200 + 10}.{n % 200 + 2}" for n in range(1100)]
-        await proxy.put(slice_of("web", *many))
-        assert proxy.loop.status()["failures"] == 0
-        assert "numgen random mod 1100" in net.on_node("nft list table ip clusterip")
-
-
-async def test_a_changed_service_range_is_programmed(net: World) -> None:
-    ranges: tuple[str, ...] = ()
-    async with running_tables(net.node) as proxy:
-        proxy.proxier._service_cidrs = lambda: ranges
-        await proxy.put(service(), slice_of("web", POD_B))
-        ranges = ("10.99.0.0/24",)
-        proxy.proxier.load_next()
-        await until(lambda: "10.99.0.0/24 drop" in net.on_node("nft list chain ip clusterip check-cluster-ips"))
-
-
-async def test_no_connection_is_lost_while_backends_change(net: World) -> None:
-    """Growing and shrinking, as fast as the loop goes, while clients connect without pause."""
-    async with running_tables(net.node) as proxy:
-        await proxy.put(service(), slice_of("web", POD_A, POD_B, FAR))
-        stop = threading.Event()
-        counts: Counter[str] = Counter()
-        clients = [threading.Thread(target=connect_on_and_on, args=(net, c, stop, counts)) for c in (OUTSIDE, POD_A)]
-        for client in clients:
-            client.start()
-        try:
-            sets = ((POD_A,), (POD_A, POD_B), (POD_B, FAR), (FAR,), (POD_A, POD_B, FAR))
-            for number in range(100):
-                await proxy.put(slice_of("web", *sets[number % len(sets)]))
-        finally:
-            stop.set()
-            for client in clients:
-                client.join()
-    assert counts["lost"] == 0
-    assert counts["made"] > 100
-
-
-def connect_on_and_on(net: World, client: str, stop: threading.Event, counts: Counter[str]) -> None:
-    while not stop.is_set():
-        try:
-            net.ask(client, VIP, timeout=0.9)
-            counts["made"] += 1
-        except OSError:
-            counts["lost"] += 1
-
-
-async def test_another_mode_is_taken_away_when_ours_is_complete(net: World, tmp_path: Path) -> None:
-    async with running(net.node) as before:
-        await before.put(service(), slice_of("web", POD_B))
-    net.on_node("nft add table ip kube-proxy")
-    assert "KUBE-SVC" in net.rules()
-    async with running_tables(net.node) as proxy:
-        await after_first_sync(net, proxy, "nftables", tmp_path)
-        assert "KUBE-S" not in net.rules()
-        assert "kube-proxy" not in net.on_node("nft list tables")
-        await proxy.put(service(), slice_of("web", POD_A))
-        assert (await ask(net, POD_A, VIP))[0] == POD_A
-    async with running(net.node) as proxy:
-        await after_first_sync(net, proxy, "iptables", tmp_path)
-        assert "clusterip" not in net.on_node("nft list tables")
-        assert "KUBE-SERVICES" in net.rules()
-    async with running_tables(net.node):
-        pass
-    assert await leftovers.remove_all(net.node, str(tmp_path)) == ()
-    assert "KUBE-S" not in net.rules()
-    assert "clusterip" not in net.on_node("nft list tables")
-
-
-async def after_first_sync(net: World, proxy: Running, mode: str, pins: Path) -> None:
-    """`pins`: where eBPF mode would have left something."""
-    async with asyncio.timeout(10):
-        await proxy.loop.complete.wait()
-    await leftovers.remove_others(mode, net.node, str(pins))

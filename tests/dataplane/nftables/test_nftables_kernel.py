@@ -18,7 +18,7 @@ from tests.dataplane.nftables.strategies_nft import RANGES, configs
 from tests.dataplane.strategies import V4, V6, Pool, tables
 
 from clusterip.dataplane.nftables import delta as d
-from clusterip.dataplane.nftables.apply import Rules, clean_up
+from clusterip.dataplane.nftables.apply import Generation, Rules, clean_up
 from clusterip.dataplane.nftables.book import Book
 from clusterip.dataplane.nftables.compare import compare, compare_shape
 from clusterip.dataplane.nftables.compile import compile_entry
@@ -221,6 +221,19 @@ async def test_others_writes_are_told_from_ours() -> None:
         await rules.load(d.load(book, await rules.observe(), config))  # between our look and our write
         assert await rules.look() > epoch
         assert "table inet somebody" in nft(netns, "list", "tables")
+
+
+async def test_one_familys_writes_are_not_the_others_strangers() -> None:
+    generation = Generation()
+    with (
+        namespace() as netns,
+        contextlib.closing(Rules("IPv4", generation, netns)) as four,
+        contextlib.closing(Rules("IPv6", generation, netns)) as six,
+    ):
+        epoch = await six.look()
+        await four.load(d.load(Book(), d.Installed(), Config()))
+        await six.load(d.load(Book(), d.Installed(), Config(family="IPv6")))
+        assert (await four.look(), await six.look()) == (epoch, epoch)
 
 
 async def test_a_refused_transaction_names_its_step_and_changes_nothing() -> None:
