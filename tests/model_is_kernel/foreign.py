@@ -2,6 +2,7 @@
 in a table of nftables.
 """
 
+import re
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -262,7 +263,7 @@ def nft_tables(draw: st.DrawFn) -> str:
             f"chain base{number} {{ type filter hook {hook} priority {priority}; policy {policy}; {found}; }}"
         )
     for number, (hook, verdict) in enumerate(draw(st.lists(st.sampled_from(_NFT_NAT), max_size=2, unique=True))):
-        found = " ".join((*draw(st.lists(st.sampled_from(_NFT_MATCHES), max_size=2, unique=True)), verdict))
+        found = draw(_nft_rule((verdict,)))
         priority = (100 if "routing" in hook and hook[:2] == "po" else -100) + draw(st.sampled_from((-20, -5, 5, 20)))
         chains.append(f"chain nat{number} {{ type nat hook {hook} priority {priority + number}; {found}; }}")
     own = "; ".join(draw(st.lists(_nft_rule(_NFT_VERDICTS), max_size=3)))
@@ -271,5 +272,13 @@ def nft_tables(draw: st.DrawFn) -> str:
 
 @st.composite
 def _nft_rule(draw: st.DrawFn, verdicts: tuple[str, ...]) -> str:
+    verdict = draw(st.sampled_from(verdicts))
     matches = draw(st.lists(st.sampled_from(_NFT_MATCHES), max_size=2, unique=True))
-    return " ".join((*matches, draw(st.sampled_from(verdicts))))
+    fitting: list[str] = []
+    for match in matches:  # nft refuses a rule that is of two protocols
+        if len(set(_PROTOCOL.findall(" ".join((*fitting, match, verdict))))) < 2:
+            fitting.append(match)
+    return " ".join((*fitting, verdict))
+
+
+_PROTOCOL = re.compile(r"\b(tcp|udp)\b(?!,| [:}])")  # that a rule is of, not one in a set

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from clusterip.diagnosis.packet import Packet
 from clusterip.diagnosis.walk.branch import Branch, End
-from clusterip.diagnosis.walk.chain import NEXT, Into, Judged, Rules
+from clusterip.diagnosis.walk.chain import NEXT, Act, Into, Judged, Rules
 from clusterip.diagnosis.walk.hooks import BaseChain, HookName, Hooks
 from clusterip.rulesets.traced import Headers, Traced
 
@@ -48,12 +48,26 @@ class Following:
 
     def _as_told(self, judged: Judged, told: Sequence[Traced]) -> bool:
         after, act = judged
-        if isinstance(act, Into):
-            verdicts = {event.verdict for event in told}
-            return "" in verdicts or f"{'goto' if act.goto else 'jump'} {act.chain}" in verdicts
+        verdicts = {event.verdict for event in told}
+        if "" not in verdicts and _verdict(act) not in verdicts:  # "": iptables-legacy tells none
+            return False
         if act is End.ACCEPT and after.packet.destination_rewritten:
             return (after.packet.destination, after.packet.destination_port) == self.destination
         return True
+
+
+def _verdict(act: Act) -> str:
+    """As a trace tells it. What stops a packet with an answer drops it, too."""
+    match act:
+        case Into(chain, goto):
+            return f"{'goto' if goto else 'jump'} {chain}"
+        case End():
+            return _VERDICTS.get(act, "")
+        case _:
+            return "continue"
+
+
+_VERDICTS = {End.ACCEPT: "accept", End.DROP: "drop", End.REJECT: "drop", End.FELL_THROUGH: "return"}
 
 
 def following(hooks: Hooks, told: Iterable[tuple[str, str, Traced]], landed: Headers) -> Hooks:
