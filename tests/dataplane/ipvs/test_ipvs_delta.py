@@ -240,3 +240,22 @@ def test_an_address_that_two_ports_share_stays_while_one_needs_it() -> None:
 def test_a_change_of_nothing_is_nothing() -> None:
     piece = compile_entry(entry(OLD), CONFIG)
     assert delta.delta(Book.of([piece]).shift([Change(piece, piece)]), CONFIG).steps == ()
+
+
+@given(data=st.data())
+def test_a_clean_up_leaves_nothing_but_what_is_others(data: st.DataObject) -> None:
+    config = data.draw(configs(V4, data.draw(hosts(V4))))
+    book = Book.of(compile_entry(e, config) for e in data.draw(tables(V4)).values())
+    kernel = Kernel(config)
+    kernel.apply(delta.load(book, kernel.seen(), config))
+    others = At("TCP", "203.0.113.9", 8443)
+    kernel.servers[others] = Present(others, "wlc")
+    change = delta.clean_up(kernel.seen(), config)
+    deleted = [c for step in change.steps if isinstance(step, Servers) for c in step.commands]
+    for command in deleted:
+        kernel.command(command)
+    assert set(kernel.servers) == {others}
+    unbound = {a for step in change.steps if isinstance(step, Addresses) for a in step.unbind}
+    destroyed = {line for step in change.steps if isinstance(step, Members) for line in step.text.splitlines()}
+    assert unbound == kernel.addresses
+    assert destroyed == {f"destroy {name}" for name in kernel.names}

@@ -100,7 +100,9 @@ def remove(chains_installed: Collection[tuple[str, str]], installed: Collection[
     """One input for `iptables-restore --noflush` that takes away what is there of ours: (table, chain), jumps."""
     blocks = []
     for table in TABLES:
-        ours = sorted(c.name for c in chains(Shape(), Config()) if (table, c.name) in chains_installed)
+        ours = sorted(
+            c.name for c in chains(Shape(), Config()) if c.table == table and (table, c.name) in chains_installed
+        )
         lines = [f":{name} - [0:0]\n" for name in ours]
         lines += [f"-D {j.chain} {j.spec}\n" for j in jumps() if j.table == table and j in installed]
         lines += [f"-X {name}\n" for name in ours]
@@ -198,6 +200,5 @@ PROTOCOL_NUMBERS = {"TCP": 6, "UDP": 17, "SCTP": 132}
 
 def _drop(at: At, config: Config) -> str:
     """IPVS has rewritten the packet when it comes by here: the source is still the balancer's address."""
-    address = f"{at.address}/{config.host_bits}"
-    service = f"-m ipvs --vproto {PROTOCOL_NUMBERS[at.protocol]} --vaddr {address} --vport {at.port}"
-    return f"-s {address} {service} -j DROP"
+    service = f"-m ipvs --vproto {PROTOCOL_NUMBERS[at.protocol]} --vaddr {at.address} --vport {at.port}"
+    return f"-s {at.address}/{config.host_bits} {service} -j DROP"

@@ -107,8 +107,8 @@ def sweep(idle: Iterable[tuple[At, RealServer]]) -> Delta:
 
 
 def clean_up(seen: Seen, config: Config) -> Delta:
-    """All of it away, others' rules apart."""
-    commands = tuple(Command(Verb.DELETE_SERVER, at) for at in sorted(seen.servers))
+    """All of it away, others' rules and virtual servers apart."""
+    commands = tuple(Command(Verb.DELETE_SERVER, at) for at in sorted(seen.servers) if _is_ours(at, seen))
     rules = chains.remove(seen.chains, seen.jumps)
     names = [sets.name(kind, config) for kind in sets.SETS if sets.name(kind, config) in seen.sets]
     destroyed = "".join(f"destroy {name}\n" for name in names)
@@ -118,6 +118,16 @@ def clean_up(seen: Seen, config: Config) -> Delta:
     steps += [Rules(rules)] if rules else []
     steps += [Members(destroyed)] if destroyed else []
     return Delta(tuple(steps))
+
+
+def _is_ours(at: At, seen: Seen) -> bool:
+    """By the address, or the node port, or, where the address is on another device, by the set it is in."""
+    place = f"{at.address},{at.protocol.lower()}:{at.port}"
+    kinds = (sets.EXTERNAL_IP, sets.EXTERNAL_IP_LOCAL, sets.BALANCER, sets.NODE_PORT_SCTP)
+    named = any(Member(kind, place) in seen.members for kind in kinds)
+    return (
+        named or at.address in seen.addresses or Member(sets.NODE_PORTS[at.protocol][1], str(at.port)) in seen.members
+    )
 
 
 def _ordered(shift: Shift, installed: Collection[Jump], config: Config) -> Delta:

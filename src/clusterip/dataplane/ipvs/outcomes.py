@@ -161,7 +161,7 @@ def _is_virtual(words: Sequence[str], flow: _Flow) -> bool:
         return False
     number = str(PROTOCOL_NUMBERS[flow.virtual.protocol])
     here = (number, flow.virtual.address, str(flow.virtual.port))
-    return here == (asked["--vproto"], asked["--vaddr"].partition("/")[0], asked["--vport"])
+    return here == (asked["--vproto"], asked["--vaddr"], asked["--vport"])
 
 
 def _named(interface: str, pattern: str) -> bool:
