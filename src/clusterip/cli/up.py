@@ -120,6 +120,7 @@ def _option(plan: "Plan") -> str:
 def _say_next(plan: "Plan", state: "State") -> None:
     """What to type now."""
     name = _option(plan)
+    listing = "iptables -t nat -L KUBE-SERVICES -n" if plan.proxy_mode == "iptables" else "nft list table ip clusterip"
     click.echo()
     for line in (
         f"export KUBECONFIG={state.kubeconfig}",
@@ -127,7 +128,7 @@ def _say_next(plan: "Plan", state: "State") -> None:
         "kubectl create deployment app --image=clusterip/echo --replicas=3",
         "kubectl expose deployment app --port=80 --target-port=8080",
         f"clusterip exec{name} client -- curl -s http://app/hostname",
-        f"clusterip exec{name} node-1 -- iptables -t nat -L KUBE-SERVICES -n",
+        f"clusterip exec{name} node-1 -- {listing}",
         f"clusterip demo{name}",
     ):
         click.echo(f"  {line}")
