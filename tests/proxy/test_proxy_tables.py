@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -224,6 +225,36 @@ async def test_node_ports_answer_on_served_addresses_and_never_on_loopback(
         else:
             with pytest.raises(ConnectionRefusedError):
                 await ask(net, POD_A, GATEWAY, NODE_PORT)
+
+
+@pytest.mark.parametrize("drops", [True, False])
+async def test_what_connection_tracking_cannot_place_reaches_no_client_with_a_backends_address(
+    net: World, drops: bool
+) -> None:
+    """An answer to a SYN that nobody has sent."""
+    async with running_tables(net.node, config=replace(TABLES, drop_invalid=drops)) as proxy:
+        await proxy.put(service(), slice_of("web", POD_B))
+        with (
+            socket_in(net, net.pods[POD_B], socket.IPPROTO_TCP) as backend,
+            socket_in(net, net.pods[OUTSIDE], socket.IPPROTO_TCP) as client,
+        ):
+            client.settimeout(0.5)
+            backend.sendto(tcp(POD_B, OUTSIDE, flags=0x12), (OUTSIDE, 0))
+            if drops:
+                with pytest.raises(TimeoutError):
+                    await asyncio.to_thread(client.recv, 2000)
+            else:
+                assert await asyncio.to_thread(client.recv, 2000)
+
+
+def tcp(source: str, destination: str, flags: int) -> bytes:
+    """A segment without data, from port 8080 to 40000."""
+    header = struct.pack("!HHIIBBHHH", 8080, 40000, 1, 1, 5 << 4, flags, 1000, 0, 0)
+    pseudo = socket.inet_aton(source) + socket.inet_aton(destination) + struct.pack("!HH", 6, len(header))
+    total = sum(struct.unpack(f"!{(len(pseudo) + len(header)) // 2}H", pseudo + header))
+    total = (total & 0xFFFF) + (total >> 16)
+    checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+    return header[:16] + struct.pack("!H", checksum) + header[18:]
 
 
 async def test_a_connection_outlives_the_changes_around_it(net: World) -> None:
