@@ -96,8 +96,8 @@ def test_no_packet_falls_between_two_transactions(pool: Pool, data: st.DataObjec
     everybody = [*before.values(), *after.values()]
     for packet in data.draw(st.lists(packets(pool, host, everybody), min_size=1, max_size=3)):
         allowed = walk(states[0].table(), packet, host) | walk(states[-1].table(), packet, host)
-        claiming = [e for e in everybody if any(claims(f, packet) for f in e.frontends())]
-        backends = {(b.address, b.port) for e in claiming for b in (*e.cluster, *e.local)}
+        claiming = {e.key for e in everybody if any(claims(f, packet) for f in e.frontends())}
+        backends = {(b.address, b.port) for e in everybody if e.key in claiming for b in (*e.cluster, *e.local)}
         for earlier, later in pairwise(states):
             for found in (walk(torn(earlier, later), packet, host), walk(later.table(), packet, host)):
                 assert {type(o) for o in found} <= {type(o) for o in allowed}
