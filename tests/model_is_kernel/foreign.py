@@ -234,7 +234,6 @@ _NFT_REJECTS = ("reject", "reject with icmpx admin-prohibited")  # of no use whe
 _NFT_VERDICTS = ("accept", "drop", "return", "counter",
                  "meta mark set meta mark | 0x10000", "ct mark set meta mark", 'log prefix "x"',
                  "meta mark set ct mark", "ip protocol vmap { tcp : accept, udp : drop }", "notrack",
-                 'iifname vmap { "cip0" : return, "lo" : accept }',
                  "numgen random mod 4 vmap { 0 : drop, 1 : accept }",
                  "ct state vmap { established : accept, new : continue }")  # fmt: skip
 _NFT_SETS = f"""set some {{ type ipv4_addr; flags interval; elements = {{ {CLIENT}, 203.0.113.0/24 }}; }}
@@ -243,8 +242,18 @@ _NFT_NAT = (
     *(("prerouting", f"meta l4proto tcp dnat ip to {TWO}:9090"), ("output", f"meta l4proto tcp dnat ip to {ONE}:8080")),
     *(("postrouting", "masquerade"), ("postrouting", f"snat ip to {NODE_IP}"), ("prerouting", f"dnat ip to {TWO}")),
 )
+# Where packets leave it is not known whether the kernel still tells by which interface they came.
+_NFT_BY_INTERFACE = ('iifname vmap { "cip0" : return, "lo" : accept }',)
 _NFT_JUMPS = ("jump own", "goto own")
 _REJECTING = ("input", "forward", "output")
+_OF_HOOK = {
+    hook: (
+        *(*_NFT_VERDICTS, *_NFT_JUMPS),
+        *(_NFT_REJECTS if hook in _REJECTING else ()),
+        *(_NFT_BY_INTERFACE if hook != "postrouting" else ()),
+    )
+    for hook in ("prerouting", "input", "forward", "output", "postrouting")
+}
 
 
 @st.composite
@@ -257,8 +266,7 @@ def nft_tables(draw: st.DrawFn) -> str:
     for number, hook in enumerate(draw(st.lists(where, min_size=1, max_size=3))):
         priority = draw(st.sampled_from((-310, -150, -5, 10, 50, 150))) + number
         policy = draw(st.sampled_from(("accept", "accept", "accept", "drop")))
-        verdicts = (*_NFT_VERDICTS, *((*_NFT_JUMPS, *_NFT_REJECTS) if hook in _REJECTING else _NFT_JUMPS))
-        found = "; ".join(draw(st.lists(_nft_rule(verdicts), max_size=4)))
+        found = "; ".join(draw(st.lists(_nft_rule(_OF_HOOK[hook]), max_size=4)))
         chains.append(
             f"chain base{number} {{ type filter hook {hook} priority {priority}; policy {policy}; {found}; }}"
         )

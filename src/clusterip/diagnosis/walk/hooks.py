@@ -133,7 +133,11 @@ class Hooks:
         if route and route.kind in ("blackhole", "unreachable", "prohibit"):
             end = End.DROP if route.kind == "blackhole" else End.REJECT
             return [(end, self._stopped(start, f"{route.kind} {route.network}", route.kind))]
-        return self._at("postrouting", self._moved(start, out_interface=route.interface if route else None))
+        leaving = self._moved(start, out_interface=route.interface if route else None)
+        came, goes = leaving.packet.in_interface, leaving.packet.out_interface
+        if came and came == goes:  # a bridge no longer tells by which interface it came; a router does
+            leaving = self._moved(leaving, in_interface=None)
+        return self._at("postrouting", leaving)
 
     def _from_ipvs(self, branch: Branch) -> list[Ended]:
         """IPVS sends a packet on as if this node had; its own hooks and the destination's NAT let it pass."""
