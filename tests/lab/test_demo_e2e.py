@@ -60,3 +60,14 @@ def test_a_check_without_a_cluster_cannot_ask(name: str) -> None:
     done = clusterip("check", "--name", name)
     assert done.returncode == 2
     assert f"error: cluster {name}: there is none" in done.stderr
+
+
+def test_a_cluster_in_another_mode_is_refused_with_what_to_do(name: str) -> None:
+    assert clusterip("up", "--name", name, "--nodes", "1", "--proxy-mode", "nftables").returncode == 0
+    try:
+        done = clusterip("demo", "--name", name)
+    finally:
+        clusterip("down", "--name", name)
+    assert done.returncode == 2
+    assert f"cluster {name}: the demo follows iptables' chains, here the mode is nftables" in done.stderr
+    assert "hint: clusterip demo --name" in done.stderr

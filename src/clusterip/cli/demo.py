@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from clusterip.errors import BadInput
+
 if TYPE_CHECKING:
     from clusterip.cli.demo_text import Renderer
     from clusterip.lab.plan import Plan
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 HELP = """Walk the road of a packet on a real cluster, and print at each step the evidence that was collected just then:
 the object, the rule and its counter, the conntrack entry, the packet before and after.
 
-Uses the cluster that is up, in a namespace of its own that is removed at the end. If none is up, brings one up and
-takes it away again, or keeps it with --keep.
+Uses the cluster that is up, if its proxies are in iptables mode, in a namespace of its own that is removed at the
+end. Else brings one up and takes it away again, or keeps it with --keep.
 
 Exit status: 0 if every claim was observed; 1 if one was not.
 """
@@ -91,7 +93,14 @@ async def _scene(to: "Renderer", name: str, nodes: int, keep: bool) -> AsyncIter
 
     for candidate in (name,) if name else (DEFAULT_NAME, OWN_NAME):
         state = state_of(candidate)
-        if plan := standing(state).plan:
+        plan = standing(state).plan
+        if plan and plan.proxy_mode != "iptables":
+            if candidate in (name, OWN_NAME):
+                raise BadInput(
+                    f"cluster {candidate}: the demo follows iptables' chains, here the mode is {plan.proxy_mode}",
+                    hint="clusterip demo --name another, which is then brought up for it",
+                )
+        elif plan:
             yield Scene(candidate, state, plan, own=False, keep=keep)
             return
     own = checked(Plan(name=name or OWN_NAME, nodes=nodes))
