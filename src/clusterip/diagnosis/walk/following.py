@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from clusterip.diagnosis.packet import Packet
 from clusterip.diagnosis.walk.branch import Branch, End
@@ -70,28 +69,48 @@ def _verdict(act: Act) -> str:
 _VERDICTS = {End.ACCEPT: "accept", End.DROP: "drop", End.REJECT: "drop", End.FELL_THROUGH: "return"}
 
 
+class _Base(NamedTuple):
+    hook: HookName
+    program: str
+    table: str
+    chain: str
+
+
 def following(hooks: Hooks, told: Iterable[tuple[str, str, Traced]], landed: Headers) -> Hooks:
     """`told`: each event with the program and table it belongs to, as the rules of `hooks` name them."""
-    met: dict[tuple[str, str, str], dict[tuple[str, int], list[Traced]]] = {}
-    visited: list[tuple[str, str, str, str]] = []
-    for program, table, event in told:
-        visited.append((event.hook, program, table, event.chain))
-        if event.rule is not None:
-            rules = met.setdefault((event.hook, program, table), {})
-            rules.setdefault((event.chain, event.rule), []).append(event)
+    met = _by_base(hooks, told)
     destination = (landed.destination, landed.destination_port)
+    visited = list(met)
 
-    def followed(hook: HookName, base: BaseChain) -> BaseChain:
-        place = (hook, base.rules.program, base.rules.table)
-        return base._replace(rules=Following(base.rules, met.get(place, {}), destination))
+    def followed(base: BaseChain) -> BaseChain:
+        return base._replace(rules=Following(base.rules, met.get(_base(base), {}), destination))
 
-    def when(hook: HookName, base: BaseChain) -> tuple[int, int]:
+    def when(base: BaseChain) -> tuple[int, int]:
         """Of one priority those first that were told of first."""
-        place = (hook, base.rules.program, base.rules.table, base.chain)
-        return base.priority, visited.index(place) if place in visited else len(visited)
+        return base.priority, visited.index(_base(base)) if _base(base) in met else len(visited)
 
-    chains = {
-        hook: tuple(followed(hook, base) for base in sorted(bases, key=partial(when, hook)))
-        for hook, bases in hooks.chains.items()
-    }
+    chains = {hook: tuple(followed(base) for base in sorted(bases, key=when)) for hook, bases in hooks.chains.items()}
     return replace(hooks, chains=chains, in_order=True)
+
+
+def _by_base(hooks: Hooks, told: Iterable[tuple[str, str, Traced]]) -> dict[_Base, dict[tuple[str, int], list[Traced]]]:
+    """Rules met, by the base chain whose turn it was: two may jump to the same chain, and fare differently there.
+
+    Each base chain's events come in a row.
+    """
+    bases = {_base(base) for chains in hooks.chains.values() for base in chains}
+    met: dict[_Base, dict[tuple[str, int], list[Traced]]] = {}
+    turn: dict[tuple[HookName, str, str], _Base] = {}
+    for program, table, event in told:
+        place = (event.hook, program, table)
+        if (own := _Base(*place, event.chain)) in bases:
+            turn[place] = own
+        if place in turn:
+            rules = met.setdefault(turn[place], {})
+            if event.rule is not None:
+                rules.setdefault((event.chain, event.rule), []).append(event)
+    return met
+
+
+def _base(base: BaseChain) -> _Base:
+    return _Base(base.hook, base.rules.program, base.rules.table, base.chain)
