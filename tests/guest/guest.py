@@ -38,10 +38,10 @@ for module in $(cat /modules/order); do insmod /modules/$module || echo "guest: 
 mount -t virtiofs -o ro root /below || poweroff -f
 mount -t tmpfs -o size=50% above /above
 mkdir /above/upper /above/work
-mount -t overlay -o lowerdir=/below,upperdir=/above/upper,workdir=/above/work overlay /root || poweroff -f
-mount --move /dev /root/dev
+mount -t overlay -o lowerdir=/below,upperdir=/above/upper,workdir=/above/work overlay /whole || poweroff -f
+mount --move /dev /whole/dev
 umount /proc
-exec switch_root /root /bin/bash {second}
+exec switch_root /whole /bin/bash {second}
 """
 
 # The second, on the root that looks like this machine's. ttyS1 takes the output, ttyS2 the exit status.
@@ -147,7 +147,7 @@ def archive(files: Sequence[tuple[str, int, bytes]]) -> bytes:
 
 def first_root(kernel: Path, second: Path) -> bytes:
     modules = in_order(kernel, NEEDED_AT_BOOT)
-    directories = ("bin", "dev", "proc", "below", "above", "root", "modules")
+    directories = ("bin", "dev", "proc", "below", "above", "whole", "modules")
     return archive(
         [
             *((name, 0o040755, b"") for name in directories),

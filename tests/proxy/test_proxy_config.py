@@ -74,7 +74,6 @@ def test_every_problem_is_told_at_once_with_its_field_and_what_is_allowed() -> N
 @pytest.mark.parametrize(
     ("body", "what"),
     [
-        ("mode: ipvs", "mode: 'ipvs' is not available in this version; available: iptables, nftables"),
         ("mode: userspace", "mode: 'userspace' is not a proxy mode; available: iptables"),
         ("iptables: {masqueradeBit: 32}", "iptables.masqueradeBit: must be 0 to 31, is 32"),
         ("iptables: {syncPeriod: -1s}", "iptables.syncPeriod: must be greater than 0, is -1s"),

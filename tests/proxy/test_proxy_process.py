@@ -237,7 +237,7 @@ async def test_a_table_of_the_nftables_mode_is_taken_away(net: World) -> None:
     [
         (("--config", "/no/such"), "/no/such: cannot be read: No such file or directory"),
         (("--kubeconfig", "/no/such"), "kubeconfig /no/such: cannot be read"),
-        (("--proxy-mode", "ipvs"), "mode: 'ipvs' is not available in this version; available: iptables, nftables"),
+        (("--proxy-mode", "userspace"), "mode: 'userspace' is not a proxy mode; available: iptables, ipvs, nftables"),
         (("--iptables-sync-period", "soon"), "'soon' is not a duration"),
     ],
 )

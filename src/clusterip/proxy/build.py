@@ -11,6 +11,8 @@ from typing import TypeAlias
 from clusterip.dataplane.ebpf.attach import Sockets
 from clusterip.dataplane.iptables import Config, Detector, FromCIDR, FromInterface
 from clusterip.dataplane.iptables.apply import Rules, WriteWatch, usable
+from clusterip.dataplane.ipvs import apply as virtual_servers
+from clusterip.dataplane.ipvs import config as virtual_config
 from clusterip.dataplane.nftables import apply as nftables
 from clusterip.dataplane.nftables import config as nftables_config
 from clusterip.dataplane.nftables.apply import Generation
@@ -20,7 +22,7 @@ from clusterip.kernel import nfacct, sysctl
 from clusterip.kernel.iptables import WAITS, Programs
 from clusterip.kernel.nftables import Tables
 from clusterip.model.objects import Node
-from clusterip.proxy import node, prepare, rules, sockets
+from clusterip.proxy import node, prepare, rules, sockets, virtual
 from clusterip.proxy.config import ProxyConfig
 from clusterip.proxy.events import Events
 from clusterip.proxy.health import Health
@@ -30,6 +32,7 @@ from clusterip.proxy.pending import FamilyProxier, ServedAddresses
 from clusterip.proxy.proxier import Proxier
 from clusterip.proxy.service_health import ServiceHealth
 from clusterip.proxy.tables import TableProxier
+from clusterip.proxy.virtual import VirtualProxier
 from clusterip.services.table import Family
 from clusterip.services.tracker import ServiceName
 
@@ -64,6 +67,8 @@ async def look(config: ProxyConfig, ours: Node | None, opened: Sockets | None = 
         return Machine(ours, (), (), liberal, found, opened)
     programs = await _programs(config, ordered)
     check_families(config, ours, [p.family for p in programs])
+    if config.mode == "ipvs":
+        await virtual.ready(config.ipvs)
     return Machine(ours, programs, await asyncio.to_thread(_counters), liberal)
 
 
@@ -119,7 +124,10 @@ def families(
 ) -> tuple[FamilyParts, ...]:
     """Raises BadInput or Unavailable if the local-traffic detector cannot work in any family."""
     proxiers: Iterable[tuple[FamilyProxier, ServedAddresses]]
-    proxiers = _tables(config, machine, cidrs) if rules.writes_tables(config) else _iptables(config, machine)
+    if config.mode == "ipvs":
+        proxiers = _virtual(config, machine)
+    else:
+        proxiers = _tables(config, machine, cidrs) if rules.writes_tables(config) else _iptables(config, machine)
     return tuple(FamilyParts(p, _service_health(p.family, health, events), served) for p, served in proxiers)
 
 
@@ -132,6 +140,15 @@ def _iptables(config: ProxyConfig, machine: Machine) -> Iterator[tuple[FamilyPro
         served = served_addresses(config, programs.family, node.node_ips(config, machine.node)[programs.family])
         rule_set = Rules(programs, watch)
         yield Proxier(rule_config(config, machine, programs), rule_set, served, config.iptables.sync_period), served
+
+
+def _virtual(config: ProxyConfig, machine: Machine) -> Iterator[tuple[FamilyProxier, ServedAddresses]]:
+    for programs in machine.programs:
+        served = served_addresses(config, programs.family, node.node_ips(config, machine.node)[programs.family])
+        proxier = VirtualProxier(
+            server_config(config, machine, programs), virtual_servers.Rules(programs), served, config.ipvs.sync_period
+        )
+        yield proxier, served
 
 
 def _tables(
@@ -159,6 +176,21 @@ def table_config(config: ProxyConfig, machine: Machine, family: Family) -> nftab
         masquerade_bit=config.nftables.masquerade_bit,
         masquerade_all=config.nftables.masquerade_all,
         drop_invalid=not machine.liberal,
+    )
+
+
+def server_config(config: ProxyConfig, machine: Machine, programs: Programs) -> virtual_config.Config:
+    """Pure. The mark's bit is configured where iptables mode has it."""
+    family = programs.family
+    return virtual_config.Config(
+        family=family,
+        node_ip=node.node_ips(config, machine.node)[family],
+        detector=detector(config, machine.node, family),
+        masquerade_bit=config.iptables.masquerade_bit,
+        masquerade_all=config.iptables.masquerade_all,
+        scheduler=config.ipvs.scheduler or virtual_config.Config().scheduler,
+        exclude_cidrs=config.ipvs.exclude_cidrs,
+        random_fully=programs.version >= WAITS,
     )
 
 

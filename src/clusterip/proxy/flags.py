@@ -38,7 +38,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("bind-address-hard-fail", "bind_address_hard_fail", "bool", "a port that is taken is fatal"),
     Flag("profiling", "enable_profiling", "bool", "accepted, without effect"),
     Flag("show-hidden-metrics-for-version", "show_hidden_metrics_for_version", "text", "accepted, without effect"),
-    Flag("proxy-mode", "mode", "text", "nftables (the default), iptables or ebpf"),
+    Flag("proxy-mode", "mode", "text", "nftables (the default), iptables, ipvs or ebpf"),
     Flag("iptables-masquerade-bit", "iptables.masquerade_bit", "int", "bit of the mark for masquerading, 0 to 31"),
     Flag("masquerade-all", "iptables.masquerade_all", "bool", "masquerade everything sent to a ClusterIP"),
     Flag("iptables-localhost-nodeports", "iptables.localhost_node_ports", "bool", "node ports on 127.0.0.1 (IPv4)"),

@@ -63,7 +63,7 @@ class Metrics:
         self.services_pending = self.gauge("sync_proxy_rules_service_changes_pending", "not yet programmed")
         self.endpoints_total = self.counter("sync_proxy_rules_endpoint_changes_total", "changes of endpoints")
         self.services_total = self.counter("sync_proxy_rules_service_changes_total", "changes of Services")
-        self._programs = _IPTablesSeries(self) if mode == "iptables" else _NFTablesSeries(self)
+        self._programs = _IPTablesSeries(self) if mode in ("iptables", "ipvs") else _NFTablesSeries(self)
         self.no_local = self.gauge(
             "sync_proxy_rules_no_local_endpoints_total",
             "Service ports with a Local policy and no endpoint here",
@@ -123,7 +123,7 @@ class Metrics:
 
 
 class _IPTablesSeries:
-    """Those that there are in iptables mode alone."""
+    """Those that there are in iptables and IPVS mode alone."""
 
     def __init__(self, of: Metrics) -> None:
         all_failures = of.counter("sync_proxy_rules_iptables_restore_failures_total", "failed syncs", _FAMILY)

@@ -100,6 +100,10 @@ async def _work(config: ProxyConfig, options: Options) -> None:
             tasks.create_task(loop.run(), name="loop")
             tasks.create_task(_remove_leftovers(config, loop.complete), name="leftovers")
             tasks.create_task(events.on_node("Starting"), name="event")
+            if config.mode == "ipvs":
+                log.error("proxy.mode.deprecated mode=ipvs hint='use mode nftables'")
+                said = "Kubernetes has deprecated the IPVS mode: use mode nftables"
+                tasks.create_task(events.on_node("IPVSDeprecation", said, warning=True), name="deprecation")
             for server in _servers(config, (health, metrics), told, events):
                 tasks.create_task(server)
             if options.config_file:

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 import msgspec
 
 from clusterip.proxy import gates
-from clusterip.proxy.config import IPTables, NFTables, ProxyConfig
+from clusterip.proxy.config import IPVS, IPTables, NFTables, ProxyConfig
 from clusterip.proxy.configfile import Problem, refuse
 from clusterip.proxy.durations import Duration
 from clusterip.services.table import Family
 
-MODES = ("iptables", "ipvs", "nftables")  # kube-proxy's
-AVAILABLE = ("iptables", "nftables", "ebpf")
+AVAILABLE = ("iptables", "ipvs", "nftables", "ebpf")
 TABLE_MODES = ("nftables", "ebpf")
 DETECT_LOCAL = ("ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
 HEALTHZ_PORT, METRICS_PORT = 10256, 10249
@@ -46,8 +45,10 @@ def check(config: ProxyConfig) -> Iterator[Problem]:
     yield from _numbers(config)
 
 
-def mode_section(config: ProxyConfig) -> IPTables | NFTables:
+def mode_section(config: ProxyConfig) -> IPTables | IPVS | NFTables:
     """The part of a completed configuration that its mode goes by."""
+    if config.mode == "ipvs":
+        return config.ipvs
     return config.nftables if writes_tables(config) else config.iptables
 
 
@@ -148,8 +149,7 @@ def _cidrs(config: ProxyConfig) -> Iterator[Problem]:
 
 def _modes(config: ProxyConfig) -> Iterator[Problem]:
     if config.mode and config.mode not in AVAILABLE:
-        known = "is not available in this version" if config.mode in MODES else "is not a proxy mode"
-        yield Problem("mode", f"{config.mode!r} {known}; available: {', '.join(AVAILABLE)}")
+        yield Problem("mode", f"{config.mode!r} is not a proxy mode; available: {', '.join(AVAILABLE)}")
     mode, detect = config.detect_local_mode, config.detect_local
     if mode and mode not in DETECT_LOCAL:
         yield Problem("detectLocalMode", f"must be one of {', '.join(DETECT_LOCAL)}, is {mode!r}")

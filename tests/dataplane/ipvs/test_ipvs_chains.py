@@ -1,7 +1,7 @@
 """The chains around IPVS, as text for iptables-restore."""
 
 from clusterip.dataplane.ipvs import At, Config, sets
-from clusterip.dataplane.ipvs.chains import Jump, Shape, chains, complete, jumps, remove, rewrite
+from clusterip.dataplane.ipvs.chains import SHARED, Jump, Shape, chains, complete, jumps, remove, rewrite
 
 
 def test_the_node_is_barred_in_the_words_that_iptables_save_uses() -> None:
@@ -28,5 +28,16 @@ def test_removal_names_each_chain_in_its_own_table() -> None:
     nat, filters = remove(everything, jumps()).split("COMMIT\n")[:2]
     assert [block.count("-X KUBE-NODE-PORT\n") for block in (nat, filters)] == [1, 1]
     assert nat.count("-X ") + filters.count("-X ") == len(everything)
+
+
+def test_chains_that_iptables_mode_has_too_can_be_emptied_and_left_to_its_own_clean_up() -> None:
+    everything = {(c.table, c.name) for c in chains(Shape(), Config())}
+    text = remove(everything, jumps(), emptied=SHARED)
+    assert all(f":{name} " in text for _, name in everything)
+    gone = {line.removeprefix("-X ") for line in text.splitlines() if line.startswith("-X ")}
+    assert gone == {name for _, name in everything - SHARED}
+
+
+def test_a_removal_of_nothing_of_ours_is_nothing() -> None:
     assert remove((), ()) == ""
     assert remove((), [Jump("nat", "OUTPUT", "-j OTHERS")]) == ""

@@ -5,11 +5,13 @@ Nothing here decides what the rules are.
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from clusterip.dataplane.iptables import delta
 from clusterip.dataplane.iptables.config import Config
-from clusterip.dataplane.iptables.delta import Delta, Variant
+from clusterip.dataplane.iptables.delta import Delta, Installed, Variant
 from clusterip.errors import ClusterIPError, Unavailable
 from clusterip.kernel import iptables as kernel
 from clusterip.kernel import sysctl
@@ -17,6 +19,8 @@ from clusterip.kernel.iptables import Programs, VariantName
 from clusterip.services.table import Family
 
 log = logging.getLogger(__name__)
+
+_NOTHING: Mapping[VariantName, Installed] = MappingProxyType({})
 
 
 class WriteWatch:
@@ -101,8 +105,11 @@ async def usable(family: Family, netns: str = "", variant: VariantName | None = 
         return None
 
 
-async def clean_up(config: Config, netns: str = "") -> tuple[ClusterIPError, ...]:
-    """Take all our rules away, of one family and both variants; others' rules stay. What could not be done."""
+async def clean_up(
+    config: Config, netns: str = "", kept: Mapping[VariantName, Installed] = _NOTHING
+) -> tuple[ClusterIPError, ...]:
+    """Take all our rules away, of one family and both variants; others' rules stay, and so do the chains and jumps in
+    `kept`, which another mode has by the same names. What could not be done."""
     errors: list[ClusterIPError] = []
     variants: tuple[VariantName, ...] = ("nft", "legacy")
     for variant in variants:
@@ -110,8 +117,9 @@ async def clean_up(config: Config, netns: str = "") -> tuple[ClusterIPError, ...
         if programs is None:
             continue
         try:
-            text = await kernel.save(programs)
-            await Rules(programs).apply(delta.cleanup(delta.installed(text, config)))
+            found, spared = delta.installed(await kernel.save(programs), config), kept.get(variant, Installed())
+            gone = Installed(found.chains - spared.chains, found.jumps - spared.jumps)
+            await Rules(programs).apply(delta.cleanup(gone))
         except ClusterIPError as error:
             errors.append(error)
     return tuple(errors)

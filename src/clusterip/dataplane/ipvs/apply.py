@@ -2,14 +2,17 @@
 `ip`."""
 
 import asyncio
+import contextlib
 import errno
 import logging
 import re
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from clusterip.dataplane.ipvs import chains, delta, sets
 from clusterip.dataplane.ipvs.book import Present, Seen
+from clusterip.dataplane.ipvs.chains import Shape, Shared
 from clusterip.dataplane.ipvs.compile import At, RealServer
 from clusterip.dataplane.ipvs.config import DEVICE, Config
 from clusterip.dataplane.ipvs.delta import Addresses, Command, Delta, Members, Servers, Verb
@@ -21,8 +24,10 @@ from clusterip.kernel import iptables, ipvs, links, sysctl
 from clusterip.kernel.ipset import SetRefused
 from clusterip.kernel.iptables import Programs
 from clusterip.kernel.ipvs import IPVS, IPVSRefused, Place
+from clusterip.kernel.netlink import inside
 from clusterip.kernel.run import run
 from clusterip.rulesets import ipset
+from clusterip.services.table import Family
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +100,10 @@ class Rules:
         if done.returncode:
             return None
         return tuple(re.findall(r"\binet6? ([0-9a-fA-F.:]+)", done.stdout.decode(errors="replace")))
+
+    async def missing(self, shape: Shape, config: Config) -> tuple[str, ...]:
+        """Rules of ours that are not in the kernel."""
+        return chains.missing(await iptables.save(self.programs), shape, config)
 
     async def idle(self, retired: Mapping[At, Iterable[RealServer]]) -> list[tuple[At, RealServer]]:
         """Those of `retired` that have no connection any more."""
@@ -194,13 +203,27 @@ def prepare(wanted: Mapping[str, str], netns: str = "") -> None:
             log.info("ipvs.sysctl.set name=%s value=%s", name, value)
 
 
-async def clean_up(rules: Rules, config: Config) -> bool:
+def set_timeouts(tcp: int, tcp_fin: int, udp: int, netns: str = "") -> None:
+    """Of idle connections, seconds; 0 leaves one as it is. Blocking. Raises IPVSRefused."""
+    if tcp or tcp_fin or udp:
+        with IPVS(netns) as link:
+            link.set_timeouts(tcp, tcp_fin, udp)
+
+
+async def host_addresses(family: Family, netns: str = "") -> tuple[str, ...]:
+    """The node's addresses on interfaces other than the dummy, without those that mean something on one link only."""
+    done = await run(("ip", "-o", "-6" if family == "IPv6" else "-4", "addr", "show"), netns=netns)
+    lines = done.stdout.decode(errors="replace").splitlines()
+    found = (re.search(r"^\d+: (\S+)\s+inet6? ([0-9a-fA-F.:]+)(?!.*scope link)", line) for line in lines)
+    return tuple(dict.fromkeys(match[2] for match in found if match and match[1] != DEVICE))
+
+
+async def clean_up(rules: Rules, config: Config, shared: Shared = Shared.REMOVE) -> bool:
     """Take it all away, of one family; others' rules stay. True if there was anything.
 
     Raises ClusterIPError.
     """
-    seen = await rules.observe(config)
-    change = delta.clean_up(seen, config)
+    change = delta.clean_up(await rules.observe(config), config, shared)
     steps = [step for step in change.steps if not isinstance(step, Members)]
     destroyed = [step for step in change.steps if isinstance(step, Members)]
     await rules.apply(replace(change, steps=tuple(steps)))
@@ -223,6 +246,13 @@ async def _destroy(text: str, netns: str, ends: float) -> None:
             await asyncio.sleep(0.1)
         else:
             return
+
+
+def has_device(netns: str = "") -> bool:
+    """Somebody has run in IPVS mode here, and was not cleaned up after."""
+    with inside(netns), contextlib.suppress(OSError):
+        return socket.if_nametoindex(DEVICE) > 0
+    return False
 
 
 async def remove_device(netns: str = "") -> bool:

@@ -131,6 +131,13 @@ class Book:
             else:
                 self.retired.pop(at, None)
 
+    def swept(self, gone: Iterable[tuple[At, RealServer]]) -> None:
+        """Retired real servers that were deleted."""
+        for at, real in gone:
+            self.retired[at].discard(real)
+            if not self.retired[at]:
+                del self.retired[at]
+
     def write(self, changes: Iterable[Change[Piece]]) -> None:
         """They are in the kernel now."""
         listed = list(changes)

@@ -2,7 +2,8 @@
 whatever the Services are, but for rules that ask an empty set, which are left out. Pure."""
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from enum import Enum
+from typing import NamedTuple, TypeAlias
 
 from clusterip.dataplane.ipvs import sets
 from clusterip.dataplane.ipvs.compile import At
@@ -11,7 +12,26 @@ from clusterip.dataplane.ipvs.sets import SetKind
 from clusterip.dataplane.node import FromCIDR, FromInterface
 
 TABLES = ("nat", "filter")
+_Names: TypeAlias = Collection[tuple[str, str]]  # table and chain
 _MASQ = "-j KUBE-MARK-MASQ"
+# Chains that iptables mode has by the same names, with other rules; jumps that are the same to the letter.
+SHARED = frozenset(
+    {
+        ("nat", "KUBE-SERVICES"),
+        ("nat", "KUBE-POSTROUTING"),
+        ("nat", "KUBE-MARK-MASQ"),
+        ("filter", "KUBE-FORWARD"),
+        ("filter", "KUBE-PROXY-FIREWALL"),
+    }
+)
+
+
+class Shared(Enum):
+    """What a clean-up does with chains in `SHARED`."""
+
+    REMOVE = "remove"
+    EMPTY = "empty"  # a clean-up of iptables mode comes after, and removes them
+    LEAVE = "leave"  # iptables mode has written its own rules into them
 
 
 class Jump(NamedTuple):
@@ -88,6 +108,19 @@ def complete(shape: Shape, config: Config) -> str:
     return _text(shape, config, [(j.table, f"-A {j.chain} {j.spec}\n") for j in jumps()])
 
 
+def missing(save: str, shape: Shape, config: Config) -> tuple[str, ...]:
+    """Our rules that an `iptables-save` of all tables does not show, jumps among them."""
+    there: set[tuple[str, str]] = set()
+    table = ""
+    for line in save.splitlines():
+        if line.startswith("*"):
+            table = line[1:].strip()
+        there.add((table, line))
+    wanted = [(j.table, f"-A {j.chain} {j.spec}") for j in jumps()]
+    wanted += [(c.table, f"-A {c.name} {spec}") for c in chains(shape, config) for spec in c.rules]
+    return tuple(f"{table}: {line}" for table, line in wanted if (table, line) not in there)
+
+
 def rewrite(shape: Shape, config: Config, installed: Collection[Jump]) -> str:
     """One input for `iptables-restore --noflush` that empties our chains and fills them anew, one transaction a table,
     and puts the jumps that are not `installed` in front."""
@@ -96,16 +129,16 @@ def rewrite(shape: Shape, config: Config, installed: Collection[Jump]) -> str:
     return _text(shape, config, [(j.table, f"-I {j.chain} {j.spec}\n") for j in missing])
 
 
-def remove(chains_installed: Collection[tuple[str, str]], installed: Collection[Jump]) -> str:
-    """One input for `iptables-restore --noflush` that takes away what is there of ours: (table, chain), jumps."""
+def remove(chains_there: _Names, jumps_there: Collection[Jump], emptied: _Names = ()) -> str:
+    """One input for `iptables-restore --noflush` that takes away what is there of ours: (table, chain), jumps. The
+    chains in `emptied` stay, without a rule."""
     blocks = []
     for table in TABLES:
-        ours = sorted(
-            c.name for c in chains(Shape(), Config()) if c.table == table and (table, c.name) in chains_installed
-        )
+        ours = sorted(c.name for c in chains(Shape(), Config()) if c.table == table)
+        ours = [name for name in ours if (table, name) in chains_there]
         lines = [f":{name} - [0:0]\n" for name in ours]
-        lines += [f"-D {j.chain} {j.spec}\n" for j in jumps() if j.table == table and j in installed]
-        lines += [f"-X {name}\n" for name in ours]
+        lines += [f"-D {j.chain} {j.spec}\n" for j in jumps() if j.table == table and j in jumps_there]
+        lines += [f"-X {name}\n" for name in ours if (table, name) not in emptied]
         blocks += [f"*{table}\n{''.join(lines)}COMMIT\n"] if lines else []
     return "".join(blocks)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from clusterip.dataplane.ipvs import chains, sets
 from clusterip.dataplane.ipvs.book import Book, Present, Seen, Shift
-from clusterip.dataplane.ipvs.chains import Jump
+from clusterip.dataplane.ipvs.chains import Jump, Shared
 from clusterip.dataplane.ipvs.compile import At, RealServer, VirtualServer
 from clusterip.dataplane.ipvs.config import Config
 from clusterip.dataplane.ipvs.sets import Member
@@ -106,10 +106,10 @@ def sweep(idle: Iterable[tuple[At, RealServer]]) -> Delta:
     return Delta((Servers(commands),) if commands else ())
 
 
-def clean_up(seen: Seen, config: Config) -> Delta:
+def clean_up(seen: Seen, config: Config, shared: Shared = Shared.REMOVE) -> Delta:
     """All of it away, others' rules and virtual servers apart."""
     commands = tuple(Command(Verb.DELETE_SERVER, at) for at in sorted(seen.servers) if _is_ours(at, seen))
-    rules = chains.remove(seen.chains, seen.jumps)
+    rules = _without_rules(seen, shared)
     names = [sets.name(kind, config) for kind in sets.SETS if sets.name(kind, config) in seen.sets]
     destroyed = "".join(f"destroy {name}\n" for name in names)
     steps: list[Step] = []
@@ -118,6 +118,17 @@ def clean_up(seen: Seen, config: Config) -> Delta:
     steps += [Rules(rules)] if rules else []
     steps += [Members(destroyed)] if destroyed else []
     return Delta(tuple(steps))
+
+
+def _without_rules(seen: Seen, shared: Shared) -> str:
+    match shared:
+        case Shared.REMOVE:
+            return chains.remove(seen.chains, seen.jumps)
+        case Shared.EMPTY:
+            return chains.remove(seen.chains, seen.jumps, emptied=chains.SHARED)
+        case Shared.LEAVE:
+            own = [j for j in seen.jumps if (j.table, j.spec.rpartition(" ")[2]) not in chains.SHARED]
+            return chains.remove(seen.chains - chains.SHARED, own)
 
 
 def _is_ours(at: At, seen: Seen) -> bool:

@@ -1,0 +1,172 @@
+"""IPVS mode: one family's virtual servers, sets and chains, kept equal to the service table. Owned by the loop."""
+
+import asyncio
+import ipaddress
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from clusterip.dataplane.ipvs import Book, Config, compile_entry, delta
+from clusterip.dataplane.ipvs import apply as edge
+from clusterip.dataplane.ipvs.apply import Rules, host_addresses
+from clusterip.dataplane.ipvs.chains import chains
+from clusterip.dataplane.ipvs.delta import Addresses, Delta, Members, Servers
+from clusterip.model.status import Object
+from clusterip.proxy.config import IPVS
+from clusterip.proxy.pending import Changes, Counted, Pending, ServedAddresses, Sums, Synced
+from clusterip.services.table import Entry, EntryKey, Family
+from clusterip.services.tracker import Change
+
+SWEEP_PERIOD = 60.0  # seconds between looks at backends that have left and still have connections
+
+
+class VirtualProxier:
+    def __init__(self, config: Config, rules: Rules, served_addresses: ServedAddresses, sync_period: float) -> None:
+        """`sync_period`, seconds: others' damage is seen within it, and addresses that the node has got."""
+        self.rules = rules
+        self.drift: tuple[str, ...] = ()
+        self.checked = 0.0
+        self._config = config
+        self._served_addresses = served_addresses
+        self._book = Book()  # what is in the kernel
+        self._pending = Pending(config.family)
+        self._sync_period = sync_period
+        self._next_sweep = 0.0  # monotonic time
+
+    def __repr__(self) -> str:
+        return f"VirtualProxier({self.family} entries={len(self.entries)} pending={len(self._pending)} {self.rules})"
+
+    @property
+    def family(self) -> Family:
+        return self._config.family
+
+    @property
+    def entries(self) -> Mapping[EntryKey, Entry]:
+        return self._pending.entries
+
+    @property
+    def sums(self) -> Sums:
+        return self._pending.sums
+
+    @property
+    def counts(self) -> Counted:
+        """Rules by table: what kube-proxy counts in this mode, too."""
+        written = {"nat": 0, "filter": 0}
+        for chain in chains(self._book.shape, self._config) if self.checked else ():
+            written[chain.table] += len(chain.rules)
+        return written
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._pending)
+
+    @property
+    def full_next(self) -> bool:
+        return self._pending.must_load
+
+    def status(self) -> Object:
+        return {
+            "variant": self.rules.programs.variant,
+            "entries": len(self.entries),
+            "rules": dict(self.counts),
+            "virtualServers": len(self._book.claims),
+            "leaving": sum(map(len, self._book.retired.values())),
+        }
+
+    def note(self, changes: Changes) -> bool:
+        return self._pending.note(changes)
+
+    def load_next(self) -> None:
+        self._pending.must_load = True
+
+    async def sync(self) -> Synced:
+        return await self._pending.sync(self._load, self._change)
+
+    async def check(self, deep: bool = False) -> tuple[str, ...]:
+        """Reads everything, once a sync period: nothing tells of changes here. `deep` reads in any case."""
+        if not self.checked or (not deep and time.monotonic() < self.checked + self._sync_period):
+            return ()
+        config = await self._settled()
+        seen = await self.rules.observe(config)
+        steps = delta.load(self._book, seen, config).steps
+        found = [line for step in steps for line in _told(step)]
+        found += await self.rules.missing(self._book.shape, config)
+        if config != self._config:
+            found.append("the node's addresses are others now")
+        self.drift, self.checked = tuple(found), time.monotonic()
+        if found:
+            self.load_next()
+        return self.drift
+
+    async def sweep(self) -> None:
+        """Delete backends that have left and have no connections any more."""
+        if time.monotonic() >= self._next_sweep and not self.full_next:
+            self._next_sweep = time.monotonic() + SWEEP_PERIOD
+            await self._sweep()
+
+    async def _sweep(self) -> None:
+        if self._book.retired:
+            idle = await self.rules.idle(self._book.retired)
+            await self.rules.apply(delta.sweep(idle))
+            self._book.swept(idle)
+
+    async def _settled(self) -> Config:
+        """With the addresses that the node has now."""
+        served, own = await self._served_addresses(), await host_addresses(self.family, self.rules.netns)
+        chosen = own if served is None else tuple(a for a in served if a in own)
+        serving = tuple(a for a in chosen if not ipaddress.ip_address(a).is_loopback)
+        return replace(self._config, host_addresses=frozenset(own), node_addresses=serving)
+
+    async def _load(self, entries: dict[EntryKey, Entry]) -> Counted:
+        config = await self._settled()
+        seen = await self.rules.observe(config)
+
+        def build() -> tuple[Book, Delta]:
+            book = Book.of(compile_entry(entry, config) for entry in entries.values())
+            return book, delta.load(book, seen, config)
+
+        book, everything = await asyncio.to_thread(build)
+        await self.rules.apply(everything)
+        book.retire(everything.retired)
+        self._config, self._book, self.checked = config, book, time.monotonic()
+        await self._sweep()
+        return self.counts
+
+    async def _change(self, taken: Changes) -> Counted:
+        changes = [
+            Change(self._book.pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
+            for key, c in taken.items()
+        ]
+        change = delta.delta(self._book.shift(changes), self._config)
+        await self.rules.apply(change)
+        self._book.write(changes)
+        self._book.retire(change.retired)
+        if any(change.retired.values()):
+            await self._sweep()
+        return {"nat": 0, "filter": 0}
+
+
+async def ready(config: IPVS) -> None:
+    """What the mode needs before the first virtual server. Raises Unavailable, with the mode to use instead."""
+    await edge.check(config.scheduler or Config().scheduler)
+    major, minor = os.uname().release.split(".")[:2]
+    wanted = edge.settings(strict_arp=config.strict_arp, kernel=(int(major), int(re.sub(r"\D.*", "", minor))))
+    await asyncio.to_thread(edge.prepare, wanted)
+    await asyncio.to_thread(
+        edge.set_timeouts, int(config.tcp_timeout), int(config.tcp_fin_timeout), int(config.udp_timeout)
+    )
+
+
+def _told(step: delta.Step) -> list[str]:
+    """What a load would do, for people; the rules are told apart."""
+    match step:
+        case Members(text):
+            return [f"sets: {line}" for line in text.splitlines()]
+        case Servers(commands):
+            return [f"{c.verb.value}: {c.at.protocol} {c.at.address} port {c.at.port}" for c in commands]
+        case Addresses(bind, unbind):
+            return [f"address not bound: {a}" for a in bind] + [f"address bound: {a}" for a in unbind]
+        case _:
+            return []
