@@ -1,5 +1,5 @@
 # Everything starts here: `make demo` and `make test` need nothing but git, make and Debian or Ubuntu.
-.PHONY: help setup demo test check kernel e2e bench format shake clean
+.PHONY: help setup demo test check kernel guest e2e bench format shake clean
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 # Namespaces need root; a user with sudo is asked once.
@@ -25,6 +25,9 @@ check: setup ## the fast loop: format, lint, types, imports, pure tests
 
 kernel: setup ## tests that load real rules and send real packets, each in its own namespaces
 	$(ROOT) $(PYTEST) -m kernel -n 2 tests
+
+guest: setup ## IPVS mode with real packets; boots Debian's kernel where the running one has no IPVS; not part of test
+	$(ROOT) python tests/guest/guest.py --unless-here -- .venv/bin/python -m pytest -m kernel -p no:cacheprovider tests/guest
 
 e2e: setup ## tests that bring up whole clusters
 	$(ROOT) $(PYTEST) -m e2e tests
