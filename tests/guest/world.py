@@ -4,7 +4,7 @@ import contextlib
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from clusterip.dataplane.ipvs import Book, Config, compile_entry, delta
@@ -125,7 +125,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world() -> Iterator[World]:  # type: ignore[misc]
+async def world() -> AsyncIterator[World]:
     mark = uuid.uuid4().hex[:6]
     names = [f"{name}-{mark}" for name in ("node", "outside", *PODS)]
     for name in names:

@@ -225,8 +225,8 @@ def test_virtual_servers_in_excluded_ranges_stay() -> None:
 
 def test_an_address_that_two_ports_share_stays_while_one_needs_it() -> None:
     dns = [
-        Entry(PortName("kube-system", "dns", p), "IPv4", proto, 53, "10.96.0.2")
-        for p, proto in (("t", "TCP"), ("u", "UDP"))
+        Entry(PortName("kube-system", "dns", "t"), "IPv4", "TCP", 53, "10.96.0.2"),
+        Entry(PortName("kube-system", "dns", "u"), "IPv4", "UDP", 53, "10.96.0.2"),
     ]
     pieces = [compile_entry(e, CONFIG) for e in dns]
     book = Book.of(pieces)
