@@ -137,3 +137,19 @@ def test_kube_proxys_own_rules_are_not_called_broken(folder: Path, dump: str) ->
     found = diagnose([read(f"file-{n}", text) for n, text in enumerate(texts)])
     allowed = {"no-endpoints", "all-endpoints-not-ready", "itp-local", "no-local-endpoints", "selector-matches-no-pod"}
     assert {f.id for f in found.findings if f.level == "E"} <= allowed
+
+
+@pytest.mark.parametrize("target", ["10.244.0.999:80", "255.255.255.255:80", "x:80", "[::zz]:80"])
+def test_a_backend_that_is_no_address_is_no_reason_to_fail(target: str) -> None:
+    saved = f"""*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-A - [0:0]
+:KUBE-SEP-A - [0:0]
+-A KUBE-SERVICES -d 10.96.0.7/32 -p tcp -m comment --comment "a/b cluster IP" -m tcp --dport 80 -j KUBE-SVC-A
+-A KUBE-SVC-A ! -s 255.255.255.255/32 -d 10.96.0.7/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ
+-A KUBE-SVC-A -m comment --comment "a/b -> x" -j KUBE-SEP-A
+-A KUBE-SEP-A -p tcp -m iprange --src-range 1.2.3.999-x -j RETURN
+-A KUBE-SEP-A -p tcp -m tcp -j DNAT --to-destination {target}
+COMMIT
+"""
+    diagnose([read("save", saved.encode())], "")

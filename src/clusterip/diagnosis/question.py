@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from clusterip.diagnosis.facts import Facts
 from clusterip.diagnosis.frontends import Frontend
+from clusterip.diagnosis.walk.surroundings import within
 from clusterip.errors import BadInput
 from clusterip.model.objects import Pod
 
@@ -207,7 +208,7 @@ def _guessed(address: str, facts: Facts) -> Literal["pod", "node", "outside"]:
     if address in own or any(a.address == address for node in facts.nodes for a in node.status.addresses):
         return "node"
     ranges = [r for node in facts.nodes for r in (node.spec.pod_cidr, *node.spec.pod_cidrs) if r]
-    in_range = any(ipaddress.ip_address(address) in ipaddress.ip_network(r, strict=False) for r in ranges)
+    in_range = any(within(address, r) for r in ranges)
     return "pod" if in_range or _name_of(address, facts) else "outside"
 
 

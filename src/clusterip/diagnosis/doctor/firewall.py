@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 
 from msgspec import structs
 
@@ -14,6 +14,7 @@ from clusterip.diagnosis.facts import Facts
 from clusterip.diagnosis.findings import Evidence, Finding
 from clusterip.diagnosis.question import Client, Target
 from clusterip.diagnosis.trace import Tracer
+from clusterip.diagnosis.walk.surroundings import is_network
 from clusterip.rulesets.iptables import line_text
 from clusterip.rulesets.iptables import values as ipt
 
@@ -82,8 +83,9 @@ def _pod_address(known: Known, ranges: Sequence[str], p: Programmed) -> str:
                 return given.ip
     six = ":" in p.frontend.address
     for network in (*ranges, *_neighbours(p)):
-        if (":" in network) == six:
-            return str(ip_network(network, strict=False).network_address + 250)
+        if (":" in network) == six and is_network(network):
+            found = ip_network(network, strict=False)
+            return str(found[min(250, found.num_addresses - 1)])
     return ""
 
 
@@ -99,8 +101,8 @@ def _pod_ranges(known: Known) -> Iterator[str]:
 
 def _neighbours(p: Programmed) -> Iterator[str]:
     for backend in p.shares:
-        address = ip_address(backend.rpartition(":")[0].strip("[]"))
-        yield f"{address}/{24 if address.version == 4 else 64}"
+        address = backend.rpartition(":")[0].strip("[]")
+        yield f"{address}/{64 if ':' in address else 24}"
 
 
 def _told(known: Known, one: _Stopped, tried: int) -> Finding:

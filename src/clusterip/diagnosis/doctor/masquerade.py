@@ -1,12 +1,13 @@
 """Whose source address is rewritten: too few, too many, twice. Pure."""
 
 from collections.abc import Iterator, Sequence
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 
 from clusterip.diagnosis.doctor.hostfacts import route_to
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, service_name, share_list
 from clusterip.diagnosis.findings import Evidence, Finding, Level
+from clusterip.diagnosis.walk.surroundings import is_network, within
 from clusterip.rulesets import proxylog
 from clusterip.rulesets.iptables import line_text
 from clusterip.rulesets.iptables import values as ipt
@@ -101,8 +102,8 @@ def _too_few(known: Known, file: str, without: Sequence[Programmed]) -> Iterator
 
 def _range(p: Programmed) -> str:
     """The /16 that all backends are in."""
-    addresses = {b.rpartition(":")[0] for b in p.shares}
-    networks = {ip_network(f"{a}/16", strict=False) for a in addresses if "[" not in a and a}
+    ranges = {f"{b.rpartition(':')[0]}/16" for b in p.shares if "[" not in b}
+    networks = {ip_network(r, strict=False) for r in ranges if is_network(r)}
     return str(networks.pop()) if len(networks) == 1 else ""
 
 
@@ -213,8 +214,7 @@ def _from_no_pod_to_one(rule: ipt.Rule) -> bool:
 
 
 def _inside(inner: str, outer: str) -> bool:
-    one, two = ip_network(inner, strict=False), ip_network(outer, strict=False)
-    return one.version == two.version and ip_address(one.network_address) in two
+    return within(inner.partition("/")[0], outer)
 
 
 def _everything(source: Sourced[Saved]) -> Iterator[Finding]:

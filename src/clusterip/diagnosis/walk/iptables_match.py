@@ -12,7 +12,7 @@ import msgspec
 from clusterip.diagnosis.packet import ICMP, Packet
 from clusterip.diagnosis.walk.branch import Answer, Chance, Condition, inverted
 from clusterip.diagnosis.walk.sets import Sets, in_set
-from clusterip.diagnosis.walk.surroundings import Surroundings, is_network, within
+from clusterip.diagnosis.walk.surroundings import Surroundings, is_address, is_network, within
 from clusterip.rulesets.iptables import match_text
 from clusterip.rulesets.iptables import values as v
 
@@ -222,6 +222,8 @@ def _interface(name: str | None, pattern: str, how: str) -> Answer:
 
 @lru_cache(maxsize=1 << 12)
 def _special(address: str) -> str:
+    if not is_address(address):
+        return ""
     found = ipaddress.ip_address(address)
     if found.is_multicast:
         return "MULTICAST"
@@ -272,7 +274,7 @@ def _ranges(words: tuple[str, ...], packet: Packet) -> Answer | None:
         case ("--src-range" | "--dst-range" as side, text) if "-" in text:
             address = packet.source if side == "--src-range" else packet.destination
             first, _, last = text.partition("-")
-            if address:
+            if address and is_address(first) and is_address(last):
                 return (
                     ipaddress.ip_address(first).packed
                     <= ipaddress.ip_address(address).packed
