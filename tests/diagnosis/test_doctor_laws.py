@@ -139,17 +139,22 @@ def test_kube_proxys_own_rules_are_not_called_broken(folder: Path, dump: str) ->
     assert {f.id for f in found.findings if f.level == "E"} <= allowed
 
 
-@pytest.mark.parametrize("target", ["10.244.0.999:80", "255.255.255.255:80", "x:80", "[::zz]:80"])
-def test_a_backend_that_is_no_address_is_no_reason_to_fail(target: str) -> None:
+@pytest.mark.parametrize("pods", ["10.244.1.0/99", "255.255.255.255/32", "x"])
+def test_a_pod_range_that_is_none_is_no_reason_to_fail(pods: str) -> None:
     saved = f"""*nat
+:PREROUTING ACCEPT [0:0]
 :KUBE-SERVICES - [0:0]
 :KUBE-SVC-A - [0:0]
 :KUBE-SEP-A - [0:0]
+-A PREROUTING -j KUBE-SERVICES
 -A KUBE-SERVICES -d 10.96.0.7/32 -p tcp -m comment --comment "a/b cluster IP" -m tcp --dport 80 -j KUBE-SVC-A
--A KUBE-SVC-A ! -s 255.255.255.255/32 -d 10.96.0.7/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ
--A KUBE-SVC-A -m comment --comment "a/b -> x" -j KUBE-SEP-A
--A KUBE-SEP-A -p tcp -m iprange --src-range 1.2.3.999-x -j RETURN
--A KUBE-SEP-A -p tcp -m tcp -j DNAT --to-destination {target}
+-A KUBE-SVC-A ! -s {pods} -d 10.96.0.7/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ
+-A KUBE-SVC-A -m comment --comment "a/b -> 10.244.1.3:80" -j KUBE-SEP-A
+-A KUBE-SEP-A -p tcp -m tcp -j DNAT --to-destination 10.244.1.3:80
+COMMIT
+*filter
+:FORWARD DROP [0:0]
+-A FORWARD -m iprange --src-range 1.2.3.999-x -j ACCEPT
 COMMIT
 """
     diagnose([read("save", saved.encode())], "")
