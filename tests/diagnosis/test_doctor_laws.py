@@ -17,7 +17,7 @@ from clusterip.rulesets.recognise import Recognised, read
 
 ROOT = Path(__file__).parents[1]
 TEXTS = [path.read_text() for path in sorted((ROOT / "cases").glob("*/input.*"))]
-GOLDEN = sorted(path for path in (ROOT / "golden").rglob("*") if path.is_dir())
+GOLDEN = sorted(path.parent for path in (ROOT / "golden").glob("*/manifests.yaml"))
 
 
 @st.composite

@@ -18,7 +18,7 @@ from clusterip.rulesets.iptables import parse
 from clusterip.services.table import Backend, Entry, PortName
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-FOLDERS = sorted(p for p in GOLDEN.iterdir() if p.is_dir())
+FOLDERS = sorted(path.parent for path in GOLDEN.glob("*/manifests.yaml"))
 NODE_A = Premises(node="node-a", zone="zone-1", addresses=("10.200.0.1",), pod_networks=("10.244.0.0/16",))
 WEB = Entry(
     PortName("demo", "web", "http"),

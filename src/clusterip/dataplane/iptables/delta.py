@@ -131,7 +131,7 @@ def delta(
     filter_out, filter_in = _moves(pairs, "filter")
     text = (
         _block("filter", [f"-I {line.chain} {line.spec}\n" for line in reversed(filter_in)])
-        + "".join(_block("nat", _nat_lines(part, drop)) for part in parts)
+        + "".join(_block("nat", lines) for lines in _nat_blocks(parts, drop))
         + remove_chains(drop & stale)
         + _block("filter", [f"-D {line.chain} {line.spec}\n" for line in filter_out])
     )
@@ -147,17 +147,30 @@ def delta(
 _Pairs: TypeAlias = Sequence[tuple[Piece | None, Piece | None]]
 
 
-def _nat_lines(pairs: _Pairs, drop: frozenset[str]) -> list[str]:
-    """One transaction: chains are written before they are referred to, and go when nothing refers to them."""
+def _nat_blocks(parts: Sequence[_Pairs], drop: frozenset[str]) -> list[list[str]]:
+    """One part is one transaction. Of several, all come before any goes: an address may move from one Service to
+    another, and between two transactions it must be somebody's."""
+    if len(parts) == 1:
+        return [_arrive(parts[0]) + _leave(parts[0], drop)]
+    return [_arrive(part) for part in parts] + [_leave(part, drop) for part in parts]
+
+
+def _arrive(pairs: _Pairs) -> list[str]:
+    """Chains are written before they are referred to."""
     write = _changed_chains(pairs)
-    gone = sorted(drop & {c.name for before, _ in pairs if before for c in before.chains})
-    out, come = _moves(pairs, "nat")
     return [
         *(f":{c.name} - [0:0]\n" for c in write),
-        *(f":{name} - [0:0]\n" for name in gone),
         *(c.rules for c in write),
-        *(f"-I {line.chain} {line.spec}\n" for line in reversed(come)),
-        *(f"-D {line.chain} {line.spec}\n" for line in out),
+        *(f"-I {line.chain} {line.spec}\n" for line in reversed(_moves(pairs, "nat")[1])),
+    ]
+
+
+def _leave(pairs: _Pairs, drop: frozenset[str]) -> list[str]:
+    """Chains go when nothing refers to them."""
+    gone = sorted(drop & {c.name for before, _ in pairs if before for c in before.chains})
+    return [
+        *(f"-D {line.chain} {line.spec}\n" for line in _moves(pairs, "nat")[0]),
+        *(f":{name} - [0:0]\n" for name in gone),
         *_delete(gone),
     ]
 
