@@ -23,7 +23,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 CACHE = Path(os.environ.get("CLUSTERIP_GUEST_CACHE", "/var/cache/clusterip-guest"))
-PACKAGES = ("qemu-system-x86", "qemu-system-common", "busybox-static", "kmod", "ipset", "iptables", "iproute2")
+PACKAGES = (
+    "qemu-system-x86",
+    "qemu-system-common",
+    "busybox-static",
+    "kmod",
+    "ipset",
+    "ipvsadm",
+    "iptables",
+    "iproute2",
+)
 KERNEL = "linux-image-cloud-amd64"  # depends on the package that holds the kernel
 NEEDED_AT_BOOT = ("virtio_pci", "virtiofs", "overlay")
 LOADED = ("ip_vs", "ip_vs_rr", "dummy", "veth", "bridge", "br_netfilter", "nf_conntrack_netlink")
