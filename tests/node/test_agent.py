@@ -49,6 +49,10 @@ async def test_a_node_registers_itself_and_renews_its_lease(here: Tenant) -> Non
 
 
 async def test_a_node_that_was_deleted_registers_anew_at_its_next_renewal(here: Tenant) -> None:
+    async def renewed() -> bool:
+        return bool((await here.api.list(LEASES, Lease, "kube-node-lease")).items)
+
+    await eventually(renewed, 15)  # a young agent registers its node first
     before = await here.api.get(NODES, "", NODE, Node)
     await here.api.delete(NODES, "", NODE)
     await here.api.delete(LEASES, "kube-node-lease", NODE)  # as the garbage collector does
