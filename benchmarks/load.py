@@ -15,25 +15,11 @@ from clusterip.dataplane.iptables import Config, FromCIDR, Installed, Piece, Var
 from clusterip.dataplane.iptables.delta import load
 from clusterip.kernel import netns
 from clusterip.kernel.iptables import detect, restore
-from clusterip.services.table import Backend, Entry, PortName
+from entries import NODE_IP, PODS, entry
 
 SIZES = (1000, 5000, 10000)
 ONE_BLOCK = 1000  # and no more
-CONFIG = Config(family="IPv4", node_ip="192.168.50.11", detector=FromCIDR("10.244.0.0/16"))
-
-
-def entry(i: int) -> Entry:
-    backends = [Backend(f"10.{200 + i // 5000}.{i % 5000 // 20}.{1 + i % 20 * 12 + k}", 8080) for k in range(10)]
-    return Entry(
-        PortName("default", f"svc-{i:05}", "http"),
-        "IPv4",
-        "TCP",
-        80,
-        f"10.96.{1 + i // 250}.{i % 250}",
-        cluster=tuple(sorted(backends, key=str)),
-        has_backends=True,
-        known=10,
-    )
+CONFIG = Config(node_ip=NODE_IP, detector=FromCIDR(PODS))
 
 
 def one_block(text: str) -> str:
