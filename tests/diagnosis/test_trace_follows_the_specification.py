@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.dataplane import meaning
+from tests.dataplane.meaning import Where
 from tests.dataplane.strategies import V4, V6, Pool, configs, hosts, packets, policy, tables
-from tests.dataplane.test_iptables_outcomes import expected
 
 from clusterip.dataplane.iptables import Config, compile_entry, complete
 from clusterip.dataplane.iptables.outcomes import Host
@@ -66,7 +67,7 @@ def test_a_packet_goes_where_the_specification_says(pool: Pool, data: st.DataObj
     tracer = Tracer(facts(table, config, host, pool))
     for packet in data.draw(st.lists(packets(pool, host, table), min_size=1, max_size=4)):
         found, ways = outcomes(tracer, packet, host)
-        assert ways == expected(table, packet, policy(config, host, pool), host)
+        assert ways == meaning.iptables(table, packet, Where(policy(config, host, pool), host))
         fresh = [one for one in found if not one.remembered]
         assert sum(one.branch.probability for one in fresh) == 1
         assert all(c.kind == "affinity" for one in found for c in one.branch.when)

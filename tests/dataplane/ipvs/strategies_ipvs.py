@@ -25,8 +25,8 @@ def configs(pool: Pool, host: Host) -> st.SearchStrategy[Config]:
     )
 
 
-def as_the_kernel_sends(packet: Packet, config: Config) -> Packet:
+def as_the_kernel_sends(packet: Packet, host: Host) -> Packet:
     """A process of the node that names no source speaks to an address of the node with that address as its own."""
-    if packet.source is not Source.NODE or packet.address in config.host_addresses:
+    if packet.source is not Source.NODE or packet.address in host.addresses:
         return packet
     return replace(packet, source_address=packet.address)

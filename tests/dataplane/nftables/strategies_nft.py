@@ -1,5 +1,7 @@
 """Configurations of nftables mode for the service tables of `tests.dataplane.strategies`."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 from tests.dataplane.strategies import Pool
 
@@ -30,3 +32,8 @@ def policy(config: Config, host: Host) -> Policy:
     served = config.served_addresses
     addresses = host.addresses if served is None else frozenset(served)
     return Policy(addresses, config.node_ip, config.detector is not None, config.masquerade_all)
+
+
+def serving(config: Config, addresses: tuple[str, ...]) -> Config:
+    """With node ports on these addresses of the node."""
+    return replace(config, node_port_addresses=addresses)

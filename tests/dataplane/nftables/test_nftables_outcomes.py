@@ -1,47 +1,22 @@
-"""The law of every dataplane, for nftables: a packet goes where the specification says."""
-
-import ipaddress
+"""The printed program means what the compiled one does; what the walk refuses to answer."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.dataplane import meaning
+from tests.dataplane.meaning import Where
 from tests.dataplane.nftables.strategies_nft import configs, policy
 from tests.dataplane.strategies import V4, V6, Pool, hosts, packets, tables
 
-from clusterip.dataplane.base import Compiler
-from clusterip.dataplane.nftables.compile import Piece
 from clusterip.dataplane.nftables.config import Config
-from clusterip.dataplane.nftables.delta import Delta, Installed, program
+from clusterip.dataplane.nftables.delta import program
 from clusterip.dataplane.nftables.outcomes import NotModelled, walk
 from clusterip.dataplane.nftables.plane import NFTables
 from clusterip.dataplane.node import FromCIDR, Host
 from clusterip.rulesets.nft import parse
 from clusterip.rulesets.nft.text import table_text
-from clusterip.services.route import Delivered, Dropped, Outcomes, Packet, Passed, Rejected, Source, route
+from clusterip.services.route import Delivered, Packet, Source
 from clusterip.services.table import Backend, Entry, PortName
-
-
-def expected(entries: list[Entry], packet: Packet, config: Config, host: Host) -> Outcomes:
-    """`route`, but for the two exceptions that `outcomes` names."""
-    found = route(entries, packet, policy(config, host))
-    if found == {Passed()}:
-        if packet.address in {e.cluster_ip for e in entries}:
-            return frozenset({Rejected()})
-        address = ipaddress.ip_address(packet.address)
-        if any(address in ipaddress.ip_network(cidr) for cidr in config.service_cidrs):
-            return frozenset({Dropped()})
-    return found
-
-
-@pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
-@given(data=st.data())
-def test_a_packet_goes_where_the_spec_says(pool: Pool, data: st.DataObject) -> None:
-    entries = list(data.draw(tables(pool)).values())
-    config, host = data.draw(configs(pool)), data.draw(hosts(pool))
-    plane: Compiler[Piece, Installed, Delta] = NFTables(config, host)
-    pieces = [plane.compile(entry) for entry in entries]
-    for packet in data.draw(st.lists(packets(pool, host, entries), min_size=1, max_size=4)):
-        assert plane.outcomes(pieces, packet) == expected(entries, packet, config, host)
 
 
 @pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
@@ -49,11 +24,11 @@ def test_a_packet_goes_where_the_spec_says(pool: Pool, data: st.DataObject) -> N
 def test_the_printed_program_means_the_same(pool: Pool, data: st.DataObject) -> None:
     entries = list(data.draw(tables(pool)).values())
     config, host = data.draw(configs(pool)), data.draw(hosts(pool))
-    plane = NFTables(config, host)
+    plane, where = NFTables(config, host), Where(policy(config, host), host, config.service_cidrs)
     pieces = [plane.compile(entry) for entry in entries]
     (printed,) = parse.read(table_text(program(pieces, config))).values
     packet = data.draw(packets(pool, host, entries))
-    assert walk(printed, packet, host) == expected(entries, packet, config, host)
+    assert walk(printed, packet, host) == meaning.nftables(entries, packet, where)
 
 
 @pytest.mark.parametrize("rule", ["limit rate 5/minute", "log", "meta mark set 1", "tcp flags syn", "queue to 1"])

@@ -1,0 +1,23 @@
+"""The law of every dataplane: a packet goes where the specification says, whoever sends it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.dataplane.modes import MODES, Mode
+from tests.dataplane.strategies import V4, V6, Pool, hosts, packets, tables
+
+both_families = pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
+every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda m: m.name)
+
+
+@both_families
+@every_mode
+@given(data=st.data())
+def test_a_packet_goes_where_the_specification_says(mode: Mode, pool: Pool, data: st.DataObject) -> None:
+    table = list(data.draw(tables(pool)).values())
+    host = data.draw(hosts(pool))
+    plane, where = data.draw(st.composite(mode.setup)(pool, host))
+    pieces = [plane.compile(entry) for entry in table]
+    for packet in data.draw(st.lists(packets(pool, host, table), min_size=1, max_size=4)):
+        sent = mode.sent(packet, host) if data.draw(st.booleans()) else packet
+        assert plane.outcomes(pieces, sent) == mode.expected(table, sent, where)
