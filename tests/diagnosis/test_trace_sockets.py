@@ -7,11 +7,13 @@ import pytest
 from clusterip.dataplane.ebpf.compile import compile_entry
 from clusterip.dataplane.ebpf.config import Config
 from clusterip.dataplane.ebpf.delta import applied, load
+from clusterip.dataplane.ebpf.document import describe
 from clusterip.dataplane.ebpf.outcomes import EMPTY
 from clusterip.diagnosis.answer import Trace
 from clusterip.diagnosis.facts import merge
 from clusterip.diagnosis.trace import Tracer
 from clusterip.rulesets import recognise
+from clusterip.rulesets.socketmaps import text
 from clusterip.services.table import Backend, Entry, PortName
 
 # Beneath: an address that nobody has is refused, and one backend's packets are dropped by a rule of the host's.
@@ -36,10 +38,16 @@ ENTRY = Entry(
 )
 
 
-def ask(entry: Entry, source: str = "pod:10.244.1.9", destination: str = "10.96.0.20:80") -> Trace:
-    maps = applied(EMPTY, load([compile_entry(entry, Config("IPv4"))], EMPTY).steps)
-    facts = replace(merge([recognise.read("nft.txt", RULES.encode())]), sockets={"IPv4": maps, "IPv6": EMPTY})
-    return Tracer(facts).ask(source, destination)
+def ask(
+    entry: Entry,
+    source: str = "pod:10.244.1.9",
+    destination: str = "10.96.0.20:80",
+    hooks: tuple[str, ...] | None = None,
+) -> Trace:
+    """Of files, as a bundle holds them."""
+    maps = applied(EMPTY, load([compile_entry(entry, Config(entry.family))], EMPTY).steps)
+    files = {"nft.txt": RULES, "ebpf-maps.json": text(describe([maps], {}, hooks))}
+    return Tracer(merge(recognise.read(n, data.encode()) for n, data in files.items())).ask(source, destination)
 
 
 @pytest.mark.parametrize("source", ["pod:10.244.1.9", "node:192.168.50.11"])
@@ -91,3 +99,8 @@ def test_a_rule_that_stops_packets_to_a_backend_is_found_behind_the_socket() -> 
     answer = ask(dropped)
     assert {(o.verdict, str(o.probability)) for o in answer.outcomes} == {("delivered", "1/2"), ("dropped", "1/2")}
     assert answer.verdict != "delivered"
+
+
+def test_programs_that_are_not_attached_leave_it_to_the_rules() -> None:
+    assert ask(ENTRY, hooks=("connect4", "connect6")).steps[0].hook == "socket"
+    assert ask(ENTRY, hooks=("connect6", "getpeername4")).steps[0].hook != "socket"

@@ -1,7 +1,10 @@
 """eBPF mode, as a person meets it: a cluster of its own, whatever mode the other tests are run in."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -88,6 +91,18 @@ def test_without_endpoints_a_client_is_refused_at_once(small: Cluster) -> None:
 
 def test_the_mode_is_told(small: Cluster) -> None:
     assert small.exec("node-1", "curl", "-s", "localhost:10249/proxyMode") == "ebpf"
+
+
+def test_a_bundle_of_the_node_answers_as_the_node_does(small: Cluster, tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "clusterip", "collect", "--name", small.name, "--node", "node-1")
+    bundle = tmp_path / "bundle.tar.gz"
+    bundle.write_bytes(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+    for asked in (("--node", "node-1"), ("--rules", str(bundle), "--node", "node-1")):
+        answer = json.loads(small.clusterip("trace", "client", "web:80", *asked, "-o", "json").stdout)
+        assert answer["steps"][0]["hook"] == "socket"
+        assert {o["probability"] for o in answer["outcomes"]} == {"1/2"}
+        assert small.clusterip("verify", *asked).stdout.startswith("equal")
+    assert json.loads(small.clusterip("doctor", str(bundle), "-o", "json").stdout)["findings"] == []
 
 
 def test_where_the_machine_cannot_nftables_serves_and_the_log_says_why(

@@ -43,6 +43,7 @@ class Origin(NamedTuple):
     kubeconfig: str  # "": there is none
     logs: Sequence[Path]
     configurations: Sequence[Path]
+    maps: Path  # where eBPF mode has its maps, if it is there
 
 
 class Gathered:
@@ -76,16 +77,22 @@ def command(node: str, name: str, kubeconfig: str) -> None:
 
 
 def _origin(node: str, cluster: str, kubeconfig: str) -> Origin:
+    from clusterip.cli.inputs import read, socket_directory
     from clusterip.kernel.collect import CONFIGURATIONS, LOGS, matching
+    from clusterip.lab import files
     from clusterip.lab.state import existing, state_of
 
     if kubeconfig or not node or state_of(cluster).plan() is None:
-        return Origin(node, "", kubeconfig, matching(LOGS), matching(CONFIGURATIONS))
+        configurations = matching(CONFIGURATIONS)
+        maps = socket_directory(read([str(path) for path in configurations]))
+        return Origin(node, "", kubeconfig, matching(LOGS), configurations, maps)
     state, plan = existing(cluster)
     if node not in plan.node_names:
         raise BadInput(f"--node {node}: the cluster has {', '.join(plan.node_names)}")
-    configuration = state.directory / f"{node}.proxy.yaml"
-    return Origin(node, plan.netns(node), str(state.kubeconfig), [state.log_of(f"proxy of {node}")], [configuration])
+    logs = [state.log_of(f"proxy of {node}")]
+    configurations = [state.proxy_configuration_of(node)]
+    maps = files.socket_maps(state, node)
+    return Origin(node, plan.netns(node), str(state.kubeconfig), logs, configurations, maps)
 
 
 def bundle(origin: Origin) -> bytes:
@@ -122,6 +129,7 @@ async def _gathered(origin: Origin) -> Gathered:
         data = settings(said.output.decode(errors="replace")).encode() if said.name == "sysctl" else said.output
         suffix = "json" if data.startswith(b"{") else "txt"
         found.add(f"{folder}{said.name}.{suffix}", " ".join(asked.argv), data, said.why)
+    _add_maps(found, folder, origin.maps)
     for name, path in _numbered("proxy", "log", origin.logs):
         _add_file(found, folder + name, path)
     for name, path in _numbered("proxy-config", "yaml", origin.configurations):
@@ -130,6 +138,18 @@ async def _gathered(origin: Origin) -> Gathered:
         found.add(f"{folder}proxy.log", "the proxy's log", b"", "no log was found; add it by hand")
     await _add_objects(found, origin.kubeconfig)
     return found
+
+
+def _add_maps(found: Gathered, folder: str, directory: Path) -> None:
+    from clusterip.cli.inputs import SOCKET_MAPS, socket_maps
+
+    data, why = b"", ""
+    try:
+        data = socket_maps(directory)
+    except ClusterIPError as error:
+        why = error.message
+    why = why or ("" if data else "eBPF mode is not here")
+    found.add(f"{folder}{SOCKET_MAPS}.json", str(directory), data, why)
 
 
 def _numbered(stem: str, suffix: str, paths: Sequence[Path]) -> Iterator[tuple[str, Path]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import click
 
 from clusterip.cli import options
-from clusterip.errors import BadInput, Unavailable
+from clusterip.errors import BadInput
 from clusterip.rulesets.recognise import Recognised
 
 HELP = """What is wrong with the Services here, and what to do about it? The worst comes first, each with what shows it,
@@ -69,27 +69,16 @@ def command(**given: object) -> None:
 
 
 def _inputs(asked: Options) -> list[Recognised]:
-    from clusterip.cli.inputs import read
+    from clusterip.cli.inputs import of_machine, of_node, read
     from clusterip.lab.state import existing
 
     if asked.files:
         found = read(asked.files)
         return [*found, *_of_api(asked.kubeconfig)] if asked.kubeconfig else found
     if asked.node:
-        _need_root(f"clusterip doctor --node {asked.node}")
-        state, plan = existing(asked.name)
-        if asked.node not in plan.node_names:
-            raise BadInput(f"--node {asked.node}: the cluster has {', '.join(plan.node_names)}")
-        return [*_live(plan.netns(asked.node)), *_of_api(asked.kubeconfig or str(state.kubeconfig))]
-    if asked.kubeconfig:
-        return _of_api(asked.kubeconfig)
-    _need_root("clusterip doctor")
-    return _live("")
-
-
-def _need_root(command: str) -> None:
-    if os.geteuid() != 0:
-        raise Unavailable("reading the rules of a live kernel needs root", hint=f"sudo {command}, or give files")
+        found = of_node(asked.name, asked.node)
+        return [*found, *_of_api(asked.kubeconfig or str(existing(asked.name)[0].kubeconfig))]
+    return _of_api(asked.kubeconfig) if asked.kubeconfig else of_machine()
 
 
 def _need_something(inputs: list[Recognised]) -> None:
@@ -101,14 +90,6 @@ def _need_something(inputs: list[Recognised]) -> None:
         f"{names}: nothing in it that can be read: {problem}",
         hint="iptables-save > node-1.txt; kubectl get services,endpointslices,pods,nodes -A -o yaml > objects.yaml",
     )
-
-
-def _live(netns: str) -> list[Recognised]:
-    from clusterip.kernel.snapshot import snapshot
-    from clusterip.rulesets import recognise
-
-    said = asyncio.run(snapshot(netns))
-    return [recognise.read(one.name, one.output) for one in said if one.output.strip()]
 
 
 def _of_api(kubeconfig: str) -> list[Recognised]:

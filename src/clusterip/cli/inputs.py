@@ -1,13 +1,16 @@
 """What a diagnosis reads: files of any kind, a bundle, an API server, a node of a cluster here, this machine."""
 
 import asyncio
+import contextlib
 import os
 import sys
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+
+import click
 
 from clusterip.diagnosis.facts import Facts, merge
 from clusterip.errors import BadInput, Unavailable
@@ -15,6 +18,7 @@ from clusterip.rulesets import recognise
 from clusterip.rulesets.recognise import Recognised
 
 LARGEST = 1 << 30  # bytes of a file, or of all that a bundle holds
+SOCKET_MAPS = "ebpf-maps"  # how the maps of eBPF mode are called in an answer and a bundle
 _GZIP = b"\x1f\x8b"
 
 
@@ -60,38 +64,78 @@ def _unpacked(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def node_facts(cluster: str, node: str) -> Facts:
     """Live, of a node of a cluster on this machine, with what its API server holds. Raises BadInput, Unavailable."""
-    from clusterip.dataplane.ebpf import attach
+    from clusterip.lab.state import existing
+
+    facts = merge(of_node(cluster, node), node)
+    return with_api(facts, str(existing(cluster)[0].kubeconfig))
+
+
+def of_node(cluster: str, node: str) -> list[Recognised]:
+    """What a node of a cluster on this machine holds now. Raises BadInput, Unavailable."""
     from clusterip.lab import files
     from clusterip.lab.state import existing
 
-    _need_root(f"clusterip trace --node {node}")
+    _need_root()
     state, plan = existing(cluster)
     if node not in plan.node_names:
         raise BadInput(f"--node {node}: the cluster has {', '.join(plan.node_names)}")
-    facts = merge(asyncio.run(_live(plan.netns(node))), node)
-    maps = attach.read(files.socket_maps(state, node))
-    return with_api(replace(facts, sockets=maps), str(state.kubeconfig))
+    configurations = _configurations([state.proxy_configuration_of(node)])
+    return [*_live(plan.netns(node), files.socket_maps(state, node)), *configurations]
 
 
-def machine_facts() -> Facts:
-    """Live, of this machine."""
-    from clusterip.dataplane.ebpf import attach
+def of_machine() -> list[Recognised]:
+    """What this machine holds now. Raises Unavailable."""
+    from clusterip.kernel.collect import CONFIGURATIONS, matching
+
+    _need_root()
+    configurations = _configurations(matching(CONFIGURATIONS))
+    return [*_live("", socket_directory(configurations)), *configurations]
+
+
+def socket_directory(configurations: Iterable[Recognised]) -> Path:
+    """Where eBPF mode has its maps, as the proxy's configuration says, or as it is by default."""
     from clusterip.proxy.config import EBPF
+    from clusterip.rulesets.manifests import Manifests
 
-    _need_root("clusterip trace")
-    return replace(merge(asyncio.run(_live(""))), sockets=attach.read(Path(EBPF().directory)))
+    for given in configurations:
+        for part in given.parts:
+            for manifest in part.values.manifests if isinstance(part.values, Manifests) else ():
+                section = manifest.document.get("ebpf")
+                if isinstance(section, dict) and section.get("directory"):
+                    return Path(str(section["directory"]))
+    return Path(EBPF().directory)
 
 
-def _need_root(command: str) -> None:
+def socket_maps(directory: Path) -> bytes:
+    """The maps of eBPF mode as a document; b"": it is not there. Raises ClusterIPError."""
+    from clusterip.dataplane.ebpf import attach
+    from clusterip.dataplane.ebpf.document import describe
+    from clusterip.rulesets.socketmaps import text
+
+    seen = attach.read(directory)
+    return text(describe(seen.families.values(), {}, seen.hooks)).encode() if seen else b""
+
+
+def _need_root() -> None:
     if os.geteuid() != 0:
-        hint = f"sudo {command} ..., or give what was saved with --rules FILE"
-        raise Unavailable("reading the rules of a live kernel needs root", hint=hint)
+        command = f"sudo clusterip {click.get_current_context().info_name or 'trace'} ..."
+        raise Unavailable("reading the rules of a live kernel needs root", hint=f"{command}, or give files")
 
 
-async def _live(netns: str) -> list[Recognised]:
+def _live(netns: str, maps: Path) -> list[Recognised]:
     from clusterip.kernel.snapshot import snapshot
 
-    return [recognise.read(said.name, said.output) for said in await snapshot(netns) if said.output.strip()]
+    said = [(one.name, one.output) for one in asyncio.run(snapshot(netns))]
+    return [recognise.read(name, data) for name, data in (*said, (SOCKET_MAPS, socket_maps(maps))) if data.strip()]
+
+
+def _configurations(paths: Iterable[Path]) -> list[Recognised]:
+    """The proxy's own, where it can be read."""
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found.append(recognise.read(str(path), path.read_bytes()))
+    return found
 
 
 def with_api(facts: Facts, kubeconfig: str) -> Facts:

@@ -101,7 +101,7 @@ def _facts(asked: Options) -> Facts:
         facts = merge([*inputs.read(asked.rules), *inputs.read(asked.files)], asked.node)
         _need_rules(facts, asked.rules)
     else:
-        facts = inputs.node_facts(asked.name, asked.node) if asked.node else inputs.machine_facts()
+        facts = inputs.node_facts(asked.name, asked.node) if asked.node else merge(inputs.of_machine())
         if asked.files:
             named = merge(inputs.read(asked.files))
             facts = replace(facts, services=named.services, slices=named.slices, pods=named.pods, nodes=named.nodes)
@@ -109,7 +109,7 @@ def _facts(asked: Options) -> Facts:
 
 
 def _need_rules(facts: Facts, files: Sequence[str]) -> None:
-    if facts.iptables or facts.nft or facts.ipvs or facts.conntrack:
+    if facts.iptables or facts.nft or facts.ipvs or facts.sockets or facts.conntrack:
         return
     what = ", ".join(sorted({i.kind for i in facts.inputs})) or "nothing that can be read"
     problem = f": {facts.problems[0]}" if facts.problems else ""

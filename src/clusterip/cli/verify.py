@@ -83,7 +83,7 @@ def _verify(asked: Options) -> int:
 
     gc.disable()  # a million rules stay until the end: the collector would walk them again and again
     facts, told = _facts(asked), _told(asked)
-    if not (facts.iptables or facts.nft or facts.ipvs):
+    if not (facts.iptables or facts.nft or facts.ipvs or facts.sockets):
         raise BadInput(
             "no rules are known, so there is nothing to compare",
             hint="iptables-save > save.txt; nft list ruleset > nft.txt; then --rules save.txt --rules nft.txt",
@@ -114,7 +114,7 @@ def _facts(asked: Options) -> "Facts":
         facts = merge(inputs.read((*asked.rules, *asked.files)), asked.node)
     else:
         lab = asked.node and not asked.kubeconfig and not asked.files
-        facts = inputs.node_facts(asked.name, asked.node) if lab else replace(inputs.machine_facts(), node=asked.node)
+        facts = inputs.node_facts(asked.name, asked.node) if lab else merge(inputs.of_machine(), asked.node)
         if asked.files:
             named = merge(inputs.read(asked.files))
             facts = replace(facts, services=named.services, slices=named.slices, pods=named.pods, nodes=named.nodes)

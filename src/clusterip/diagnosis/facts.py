@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, assert_never
 
+from clusterip.dataplane.ebpf.document import contents
 from clusterip.dataplane.ebpf.layout import Contents
 from clusterip.model.objects import EndpointSlice, Node, Pod, Service
 from clusterip.rulesets.conntrack import Entries, Statistics
@@ -21,6 +22,7 @@ from clusterip.rulesets.klog import Healthz, Log
 from clusterip.rulesets.manifests import Manifest, Manifests
 from clusterip.rulesets.nft.values import Ruleset as NftRuleset
 from clusterip.rulesets.recognise import Part, Recognised
+from clusterip.rulesets.socketmaps import SocketMaps
 from clusterip.services.table import Family
 
 V = TypeVar("V")
@@ -86,6 +88,7 @@ class Facts:
     problems: tuple[Problem, ...] = ()  # what could not be read
     inputs: tuple[Input, ...] = ()
     sockets: Mapping[Family, Contents] | None = None  # the maps of eBPF mode; None: there are none, or not given
+    hooks: frozenset[str] | None = None  # where its programs are attached: "connect4"; None: not told
 
 
 def merge(recognised: Iterable[Recognised], node: str = "") -> Facts:
@@ -123,6 +126,8 @@ def _with(facts: Facts, file: str, part: Part) -> Facts:
             return replace(facts, logs=(*facts.logs, (file, part.values)))
         case Healthz():
             return replace(facts, health=(*facts.health, (file, part.values)))
+        case SocketMaps(hooks=hooks):
+            return replace(facts, sockets=contents(part.values), hooks=None if hooks is None else frozenset(hooks))
         case Manifests(manifests):
             return replace(facts, given=(*facts.given, *(Given(file, m) for m in manifests)))
         case _:

@@ -55,6 +55,8 @@ def chosen(facts: Facts, client: Client, packet: Packet) -> Chosen | None:
     protocol = _PROTOCOLS.get(packet.protocol)
     if contents is None or protocol is None or client.kind == "outside" or packet.reply:
         return None
+    if facts.hooks is not None and f"connect{6 if packet.ipv6 else 4}" not in facts.hooks:
+        return None
     value = contents["services"].get(frontend_key(Frontend(packet.destination, packet.destination_port, protocol)))
     if value is None:
         return None

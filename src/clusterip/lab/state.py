@@ -59,6 +59,9 @@ class State:
     def logs(self) -> Path:
         return self.directory / "log"
 
+    def proxy_configuration_of(self, node: str) -> Path:
+        return self.directory / f"{node}.proxy.yaml"
+
     def log_of(self, component: str) -> Path:
         return self.logs / f"{component.replace(' of ', '-')}.log"
 

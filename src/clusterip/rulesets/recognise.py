@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from clusterip.rulesets import conntrack, host, ipset, ipvs, klog, manifests
+from clusterip.rulesets import conntrack, host, ipset, ipvs, klog, manifests, socketmaps
 from clusterip.rulesets.evidence import Origin, Places, Problem, Problems, Reading
 from clusterip.rulesets.iptables import listing, rulespecs, saved
 from clusterip.rulesets.nft import jsontext
@@ -33,6 +33,7 @@ Values: TypeAlias = (
     | klog.Log
     | klog.Healthz
     | manifests.Manifests
+    | socketmaps.SocketMaps
 )
 
 
@@ -130,4 +131,6 @@ def _json(section: Section, origin: Origin) -> tuple[Part | None, tuple[Problem,
         return None, (Problem(origin.file, section.line, f"JSON: {error}"),)
     if (health := klog.healthz(document)) is not None:
         return Part(Kind.HEALTHZ, health, 1, section.line), ()
+    if socketmaps.is_document(document):
+        return _made(section, Kind.SOCKET_MAPS, socketmaps.read(document, origin))
     return _made(section, Kind.MANIFESTS, manifests.of_document(document, origin))

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     LOG = "log"
     HEALTHZ = "/healthz"
     MANIFESTS = "manifests"
+    SOCKET_MAPS = "maps of eBPF mode"
     JSON = "JSON"  # of what, its content tells
     UNKNOWN = "unknown"
 

@@ -1,11 +1,19 @@
 import json
 from dataclasses import replace
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.dataplane.ebpf.entries import entry
+from tests.dataplane.strategies import V4, V6, Pool, tables
 
 from clusterip.dataplane.ebpf.compile import compile_entry
 from clusterip.dataplane.ebpf.config import Config
-from clusterip.dataplane.ebpf.document import complete
+from clusterip.dataplane.ebpf.delta import applied, load
+from clusterip.dataplane.ebpf.document import complete, contents, describe
+from clusterip.dataplane.ebpf.outcomes import EMPTY
+from clusterip.rulesets import recognise
+from clusterip.rulesets.socketmaps import SocketMaps, text
 
 CONFIG = Config("IPv4", ("192.168.50.11",))
 
@@ -41,3 +49,16 @@ def test_what_sockets_leave_is_listed_apart() -> None:
         "10.96.0.20:80/sctp",
         "192.0.2.200:80/sctp",
     ]
+
+
+@pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
+@given(data=st.data())
+def test_what_is_printed_of_maps_is_read_as_the_same_maps(pool: Pool, data: st.DataObject) -> None:
+    entries = list(data.draw(tables(pool)).values())
+    pieces = [compile_entry(e, Config(pool.family, (pool.node_ip,))) for e in entries]
+    held = applied(EMPTY, load(pieces, EMPTY).steps)
+    printed = text(describe([held], {}, ("connect4",)))
+    (part,) = recognise.read("ebpf-maps.json", printed.encode()).parts
+    assert isinstance(part.values, SocketMaps)
+    assert part.values.hooks == ("connect4",)
+    assert contents(part.values)[pool.family] == held

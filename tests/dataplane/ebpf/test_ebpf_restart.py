@@ -14,7 +14,7 @@ from tests.dataplane.ebpf.entries import VIP, VIP6, entry, everywhere
 from tests.dataplane.ebpf.pods import CONFIGS, Node, node
 
 from clusterip.dataplane.ebpf.apply import SocketMaps
-from clusterip.dataplane.ebpf.attach import Place, Sockets, read, remove
+from clusterip.dataplane.ebpf.attach import HOOKS, Place, Sockets, read, remove
 from clusterip.dataplane.ebpf.check import check
 from clusterip.dataplane.ebpf.compile import compile_entry
 from clusterip.dataplane.ebpf.delta import load
@@ -73,9 +73,14 @@ async def test_the_maps_are_read_by_others_without_being_touched(lab: Node) -> N
     await lab.serve(*everywhere())
     found = read(lab.place.directory)
     assert found is not None
-    assert found == {family: lab.sockets.contents(family) for family in CONFIGS}
-    assert len(found["IPv6"]["services"]) == 2
+    assert found.families == {family: lab.sockets.contents(family) for family in CONFIGS}
+    assert len(found.families["IPv6"]["services"]) == 2
+    assert set(found.hooks) == set(HOOKS)
     assert read(lab.place.directory / "nothing") is None
+    (lab.place.directory / "links" / "connect4").unlink()
+    taken = read(lab.place.directory)
+    assert taken is not None
+    assert set(taken.hooks) == {*HOOKS} - {"connect4"}
 
 
 async def test_programs_are_replaced_while_clients_connect(lab: Node) -> None:

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from clusterip.dataplane.ebpf.layout import MAPS, Contents, MapName, family_of
 from clusterip.dataplane.ebpf.program import Program
@@ -36,6 +37,13 @@ class Place:
 
     cgroup: Path  # sockets of the processes in it and below are served
     directory: Path  # a bpf file system is mounted here
+
+
+class Seen(NamedTuple):
+    """Of a node's maps and links."""
+
+    families: Mapping[Family, Contents]
+    hooks: tuple[str, ...]  # where programs are attached, to whatever cgroup; sorted
 
 
 class Sockets:
@@ -124,10 +132,10 @@ def mount(directory: Path) -> None:
         mounts.file_system("bpf", str(directory))
 
 
-def read(directory: Path) -> dict[Family, Contents] | None:
-    """What the maps that are in use hold, by family, without touching them; None: eBPF mode is not here."""
+def read(directory: Path) -> Seen | None:
+    """What a node's maps hold and where its programs are, without touching them; None: eBPF mode is not here."""
     folders = sorted(directory.glob("maps-*")) if mounts.kind_of(str(directory)) == "bpf" else []
-    if not folders or not (directory / "links" / "connect4").exists():
+    if not folders:
         return None
     found: dict[Family, dict[MapName, dict[bytes, bytes]]] = {f: {n: {} for n in MAPS} for f in ("IPv4", "IPv6")}
     for name in MAPS:
@@ -136,7 +144,8 @@ def read(directory: Path) -> dict[Family, Contents] | None:
             with held:
                 for key, value in held.items():
                     found[family_of(name, key, value)][name][key] = value
-    return dict(found)
+    hooks = tuple(sorted(name for name in HOOKS if _attached_to(directory / "links" / name)))
+    return Seen(dict(found), hooks)
 
 
 def remove(directory: Path) -> bool:

@@ -8,6 +8,7 @@ from itertools import islice
 from clusterip.diagnosis.facts import Facts
 from clusterip.diagnosis.frontends import frontends
 from clusterip.diagnosis.node import surroundings
+from clusterip.diagnosis.verify.nodeports import served_addresses
 from clusterip.diagnosis.walk.surroundings import Surroundings, is_loopback
 from clusterip.rulesets.iptables import values as v
 from clusterip.rulesets.nft import values as n
@@ -59,8 +60,9 @@ def premises(facts: Facts, told: Premises) -> Premises:
     )
     internal = [a.address for x in facts.nodes if x.metadata.name == node for a in x.status.addresses]
     local = sorted(filter(_reachable, known.local), key=lambda a: (a not in internal, a))
-    served = told.node_port_addresses if told.node_port_addresses is not None else _serving_node_ports(facts)
-    found = replace(told, node=node, zone=zone, addresses=told.addresses or tuple(local), node_port_addresses=served)
+    addresses = told.addresses or tuple(local)
+    served = told.node_port_addresses if told.node_port_addresses is not None else served_addresses(facts, addresses)
+    found = replace(told, node=node, zone=zone, addresses=addresses, node_port_addresses=served)
     if told.detects_pods or told.masquerade_all:
         return found
     return _detector(facts, found)
@@ -107,23 +109,6 @@ def _asked_of(matches: Iterable[v.Match]) -> str:
             case v.InInterface(pattern, True):
                 return pattern
     return ""
-
-
-def _serving_node_ports(facts: Facts) -> tuple[str, ...] | None:
-    """None: all addresses of the node, as far as the rules tell."""
-    found: set[str] = set()
-    for rules in facts.nft:
-        for table in rules.ruleset:
-            if "nodeport-ips" in table.sets:
-                found |= {e.key.text for e in table.sets["nodeport-ips"].elements if isinstance(e.key, n.Address)}
-    for given in facts.iptables:
-        for rule in given.ruleset.rules("nat", "KUBE-SERVICES"):
-            if rule.target == v.Jump("KUBE-NODEPORTS"):
-                named = [m.network for m in rule.matches if isinstance(m, v.Destination) and not m.negated]
-                if not named:
-                    return None
-                found |= {network.partition("/")[0] for network in named}
-    return tuple(sorted(found)) or None
 
 
 def sentences(found: Premises, told: Premises) -> tuple[str, ...]:
