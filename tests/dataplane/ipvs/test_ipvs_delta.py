@@ -1,5 +1,6 @@
 """Deltas: what they leave is what a load gives, and no step of them opens a gap. Held by a kernel of its own."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -149,6 +150,7 @@ def test_a_delta_leaves_what_a_load_gives_and_no_step_opens_a_gap(pool: Pool, da
         then.drops,
         then.pieces,
     )
+    assert book.kinds == Counter(member.kind for member in then.members)
     idle = [(at, real) for at, reals in book.retired.items() for real in reals]
     kernel.apply(delta.sweep(idle))
     assert all(set(p.weights) == set(kernel.after[p.at]) for p in kernel.servers.values())

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from clusterip.dataplane.ipvs.chains import Jump, Shape
 from clusterip.dataplane.ipvs.compile import At, Piece, RealServer, VirtualServer
-from clusterip.dataplane.ipvs.sets import Member
+from clusterip.dataplane.ipvs.sets import Member, SetKind
 from clusterip.services.table import EntryKey
 from clusterip.services.tracker import Change
 
@@ -62,6 +62,7 @@ class Book:
         self.claims: dict[At, dict[EntryKey, VirtualServer]] = {}
         self.retired: dict[At, set[RealServer]] = {}  # real servers with weight 0, until their connections are gone
         self.members: Counter[Member] = Counter()
+        self.kinds: Counter[SetKind] = Counter()  # of members, each once: which sets have any, without a look at all
         self.addresses: Counter[str] = Counter()
         self.drops: Counter[At] = Counter()
 
@@ -82,7 +83,7 @@ class Book:
 
     @property
     def shape(self) -> Shape:
-        return Shape(frozenset(m.kind for m in self.members), frozenset(self.drops))
+        return Shape(frozenset(self.kinds), frozenset(self.drops))
 
     def shift(self, changes: Iterable[Change[Piece]]) -> Shift:
         """What `changes` would make of it."""
@@ -92,13 +93,12 @@ class Book:
         bound, unbound = _crossings(self.addresses, addresses)
         shape = self.shape
         if gained or lost or drops:
-            after = Counter(member.kind for member in self.members)
-            after.update(member.kind for member in gained)
-            after.subtract(member.kind for member in lost)
+            after = self.kinds.copy()
+            _add(after, _by_kind(gained, lost))
             dropped = (shape.drops | {at for at, more in drops.items() if self.drops[at] + more > 0}) - {
                 at for at, more in drops.items() if self.drops[at] + more <= 0
             }
-            shape = Shape(frozenset(kind for kind, number in after.items() if number > 0), dropped)
+            shape = Shape(frozenset(after), dropped)
         servers = tuple(self._server_changes(listed))
         return Shift(servers, gained, lost, bound, unbound, shape if shape != self.shape else None)
 
@@ -142,6 +142,7 @@ class Book:
         """They are in the kernel now."""
         listed = list(changes)
         members, addresses, drops = _differences(listed)
+        _add(self.kinds, _by_kind(*_crossings(self.members, members)))
         _add(self.members, members)
         _add(self.addresses, addresses)
         _add(self.drops, drops)
@@ -192,3 +193,10 @@ def _crossings(counted: Counter[K], more: Mapping[K, int]) -> tuple[frozenset[K]
     gained = frozenset(item for item, number in more.items() if number > 0 and not counted[item])
     lost = frozenset(item for item, number in more.items() if number < 0 and counted[item] + number <= 0)
     return gained, lost
+
+
+def _by_kind(gained: Iterable[Member], lost: Iterable[Member]) -> Counter[SetKind]:
+    """How many more members the sets have."""
+    counted = Counter(member.kind for member in gained)
+    counted.subtract(member.kind for member in lost)
+    return counted
