@@ -165,12 +165,11 @@ def show(rows: Sequence[Row]) -> None:
             f"  {one.mode:12}{one.size:6,} x 10{one.load.cpu:9.2f} s{one.load.wall:7.2f} s"
             f"{one.load.memory:5.0f} MiB{one.load.kernel:5.0f} MiB   {times}"
         )
-    for mode in dict.fromkeys(one.mode for one in rows):
-        few, *_, many = medians = [
-            (one.size, statistics.median(one.taken[REPLACED])) for one in rows if one.mode == mode
-        ]
-        if len(medians) > 1:
-            print(f"  {mode}: {REPLACED}, {many[0]:,} Services to {few[0]:,}: {many[1] / few[1]:.1f}")
+    least, most = (choose(one.size for one in rows) for choose in (min, max))
+    for mode in dict.fromkeys(one.mode for one in rows) if least < most else ():
+        few, many = (one for one in rows if one.mode == mode and one.size in (least, most))
+        ratio = statistics.median(many.taken[REPLACED]) / statistics.median(few.taken[REPLACED])
+        print(f"  {mode}: {REPLACED}, {most:,} Services to {least:,}: {ratio:.1f}")
 
 
 def spread(values: Sequence[float]) -> str:

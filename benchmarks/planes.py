@@ -28,6 +28,7 @@ from clusterip.services.table import Entry, EntryKey
 from clusterip.services.tracker import Change
 from entries import NODE_IP, PODS, entry
 from kubeproxy import added, changed, nft, removed, whole
+from pods import pods
 
 DETECTOR = FromCIDR(PODS)
 
@@ -198,15 +199,13 @@ async def available(modes: Sequence[str]) -> list[str]:
     """Those that this machine can do, tried for a moment; says why it cannot do the others."""
     able = []
     for mode in modes:
-        node = f"clusterip-bench-try-{os.getpid()}"
-        netns.create(node)
-        plane = EVERY[mode](node)
-        try:
-            await plane.load([entry(0)])
-            able.append(mode)
-        except Unavailable as error:
-            print(f"  without {mode}: {error}", flush=True)
-        finally:
-            plane.close()
-            netns.delete(node)
+        async with pods(f"clusterip-bench-try-{os.getpid()}") as made:
+            plane = EVERY[mode](made.node)
+            try:
+                await plane.load([entry(0)])
+                able.append(mode)
+            except Unavailable as error:
+                print(f"  without {mode}: {error}", flush=True)
+            finally:
+                plane.close()
     return able
