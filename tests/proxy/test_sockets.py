@@ -1,5 +1,6 @@
 """eBPF mode in the proxy: two layers, one proxier."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,9 @@ from clusterip.kernel import netns
 from clusterip.kernel.run import run
 from clusterip.proxy import sockets
 from clusterip.proxy.config import EBPF, ProxyConfig
+from clusterip.proxy.proxier import Proxier
 from clusterip.proxy.sockets import SocketProxier, serves_loopback
-from clusterip.proxy.tables import TableProxier
+from clusterip.proxy.tables import TablePlane
 from clusterip.services.tracker import Change
 
 
@@ -42,9 +44,9 @@ def rules(lab: Node) -> Iterator[Rules]:
     made.close()
 
 
-def proxier(lab: Node, rules: Rules) -> SocketProxier:
-    table = TableProxier(Config("IPv4", NODE_IP, FromCIDR("10.244.0.0/16")), rules, served, lambda: (), 30)
-    return SocketProxier(table, SocketLayer(lab.sockets, "IPv4", localhost_node_ports=True), served)
+def proxier(lab: Node, rules: Rules, period: float = 30) -> SocketProxier:
+    plane = TablePlane(Config("IPv4", NODE_IP, FromCIDR("10.244.0.0/16")), rules, served, lambda: (), 30)
+    return SocketProxier(Proxier(plane), SocketLayer(lab.sockets, "IPv4", localhost_node_ports=True), served, period)
 
 
 def states(both: SocketProxier) -> tuple[bool, bool]:
@@ -125,16 +127,33 @@ async def test_sockets_that_fail_owe_their_changes_to_the_next_sync(lab: Node, r
 
 
 @pytest.mark.kernel
-async def test_damage_to_the_maps_is_seen_and_healed(lab: Node, rules: Rules) -> None:
-    both = proxier(lab, rules)
+async def test_damage_to_the_maps_is_seen_within_the_sync_period_and_healed(lab: Node, rules: Rules) -> None:
+    both = proxier(lab, rules, period=0.2)
     web = entry(pods=("b1",))
     both.note({web.key: Change(None, web)})
     await both.sync()
+    assert await both.check() == ()
     lab.sockets.maps["services"].delete([frontend_key(Frontend(VIP, 80, "TCP"))])
-    assert "map services" in (await both.check(deep=True))[0]
+    for _ in range(200):
+        if found := await both.check():
+            break
+        await asyncio.sleep(0.05)
+    assert "map services" in found[0]
     assert states(both) == (True, True)
     await both.sync()
-    assert await both.check(deep=True) == ()
+    assert lab.ask(VIP, 80) == "b1"
+
+
+@pytest.mark.kernel
+async def test_maps_are_not_read_again_and_again(lab: Node, rules: Rules) -> None:
+    """Programs and links are looked at each time all the same."""
+    both = proxier(lab, rules, period=3600)
+    await both.sync()
+    assert await both.check() == ()
+    lab.sockets.maps["services"].put({frontend_key(Frontend(VIP, 80, "TCP")): bytes(32)})
+    assert await both.check() == ()
+    (lab.place.directory / "links" / "connect4").unlink()
+    assert "connect4" in (await both.check())[0]
 
 
 @pytest.mark.kernel

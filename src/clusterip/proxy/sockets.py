@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,13 +31,18 @@ log = logging.getLogger(__name__)
 class SocketProxier:
     """`pending.FamilyProxier` of two layers. The packets' comes first: whatever the sockets leave is answered by it."""
 
-    def __init__(self, beneath: FamilyProxier, layer: SocketLayer, served_addresses: ServedAddresses) -> None:
+    def __init__(
+        self, beneath: FamilyProxier, layer: SocketLayer, served_addresses: ServedAddresses, sync_period: float
+    ) -> None:
+        """`sync_period`, seconds: others' damage is seen within it."""
         self.drift: tuple[str, ...] = ()
         self.checked = 0.0  # as the layer beneath says
         self._beneath = beneath
         self._layer = layer
         self._served_addresses = served_addresses
         self._must_load = True  # the sockets' layer is not what the one beneath is
+        self._sync_period = sync_period
+        self._rest = 0.0  # monotonic time until which the maps are not read again
         self._owed: dict[EntryKey, Change[Entry]] = {}  # in the packets' layer, and not yet told to anybody
 
     def __repr__(self) -> str:
@@ -102,12 +108,23 @@ class SocketProxier:
         )
 
     async def check(self, deep: bool = False) -> tuple[str, ...]:
+        """Of programs and links each time. Nothing tells whether others wrote into the maps, so they are read, which
+        takes a hundredth of our time, but never later than the sync period allows."""
         beneath = await self._beneath.check(deep)
         self.checked = self._beneath.checked
-        above = () if self._must_load else await self._layer.check(deep=deep)
+        above = () if self._must_load else await self._check_layer(deep=deep)
         self._must_load = self._must_load or bool(above)
         self.drift = (*beneath, *above)
         return self.drift
+
+    async def _check_layer(self, *, deep: bool) -> tuple[str, ...]:
+        started = time.monotonic()
+        reading = deep or started >= self._rest
+        found = await self._layer.check(deep=reading)
+        if reading:
+            ended = time.monotonic()
+            self._rest = ended + min(self._sync_period, 100 * (ended - started))
+        return found
 
     async def sweep(self) -> None:
         await self._beneath.sweep()
@@ -157,7 +174,7 @@ def above(
     beneath: FamilyProxier, sockets: Sockets, config: ProxyConfig, served_addresses: ServedAddresses
 ) -> SocketProxier:
     layer = SocketLayer(sockets, beneath.family, localhost_node_ports=serves_loopback(config, beneath.family))
-    return SocketProxier(beneath, layer, served_addresses)
+    return SocketProxier(beneath, layer, served_addresses, config.nftables.sync_period)
 
 
 def serves_loopback(config: ProxyConfig, family: Family) -> bool:

@@ -10,7 +10,6 @@ from tests.dataplane.ebpf.pods import NODE_IP, Node, node
 
 from clusterip.dataplane.ebpf.attach import Sockets
 from clusterip.dataplane.ebpf.layer import SocketLayer
-from clusterip.dataplane.ebpf.layout import Frontend, frontend_key
 from clusterip.dataplane.ebpf.program import shipped
 from clusterip.errors import ClusterIPError
 from clusterip.kernel import netns
@@ -50,20 +49,6 @@ async def test_families_share_the_maps_and_leave_each_other_alone(lab: Node) -> 
     await four.load([entry(pods=("b1",))], [])
     assert (lab.ask(VIP, 80), lab.ask(VIP6, 80)) == ("b1", "b2")
     assert await four.check(deep=True) == await six.check(deep=True) == ()
-
-
-async def test_damage_is_seen_and_a_load_heals_it(lab: Node) -> None:
-    four = layer(lab)
-    await four.load([entry(pods=("b1",))], [])
-    lab.sockets.maps["services"].delete([frontend_key(Frontend(VIP, 80, "TCP"))])
-    (lab.place.directory / "links" / "sendmsg6").unlink()
-    assert await four.check(deep=True) == (
-        f"programs are not attached to {lab.place.cgroup}",
-        "map services: 1 entries are not as they were written",
-    )
-    await four.load([entry(pods=("b1",))], [])
-    assert await four.check(deep=True) == ()
-    assert lab.ask(VIP, 80) == "b1"
 
 
 async def test_a_map_that_is_full_is_told_and_what_fits_later_is_served(lab: Node) -> None:

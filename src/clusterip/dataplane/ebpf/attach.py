@@ -19,7 +19,7 @@ from typing import NamedTuple
 from clusterip.dataplane.ebpf.layout import MAPS, Contents, MapName, family_of
 from clusterip.dataplane.ebpf.program import Program
 from clusterip.kernel import bpf, mounts
-from clusterip.kernel.bpf import Handle, Map
+from clusterip.kernel.bpf import Attachment, Handle, Map
 from clusterip.services.table import Family
 
 log = logging.getLogger(__name__)
@@ -53,10 +53,9 @@ class Sockets:
         """`node_cookie`: of the node's network namespace. Makes or takes over the maps. Raises ClusterIPError."""
         self.place = place
         self._program = program
-        self._ours = False  # the links run our programs, not an earlier process's
+        self._running: dict[str, int] = {}  # hook -> the kernel's number of our program there
         self._folder = place.directory / f"maps-{program.layout}"
-        mount(place.directory)
-        self._folder.mkdir(exist_ok=True)
+        self._make_room()
         self.maps: Mapping[str, Map] = {n: self._map(n) for n in program.maps}
         self.maps["config"].put({bytes(4): struct.pack("<Q", node_cookie)})
 
@@ -72,29 +71,48 @@ class Sockets:
         return found
 
     def attach(self) -> None:
-        """From here on sockets are served. Those that are served already notice nothing. Raises BpfRefused."""
-        if self._ours and self.attached:
+        """From here on sockets are served. Those that are served already notice nothing. Raises ClusterIPError."""
+        if not self.damage():
             return
+        self._pin_again()
         codes = {code.name: code for code in self._program.codes}
-        (self.place.directory / "links").mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
             programs = {name: stack.enter_context(bpf.load(codes[name], self.maps)) for name in HOOKS}
             for name in HOOKS:
                 self._link(name, programs[name], codes[name].hook)
         self._forget_other_layouts()
-        self._ours = True
+        self._running = {name: _attachment(self._link_path(name)).program for name in HOOKS}
         log.info("ebpf.sockets.attached cgroup=%s program=%s", self.place.cgroup, self._program.hash[:12])
 
-    @property
-    def attached(self) -> bool:
-        """Every link is where we put it."""
-        wanted = self.place.cgroup.stat().st_ino
-        return all(_attached_to(self._link_path(name)) == wanted for name in HOOKS)
+    def damage(self) -> tuple[str, ...]:
+        """What is not as `attach` leaves it, in sentences; what the maps hold is not looked at. Raises BpfRefused."""
+        cgroup = self.place.cgroup.stat().st_ino
+        there = {name: _attachment(self._link_path(name)) for name in HOOKS}
+        lost = [name for name, at in there.items() if at.cgroup != cgroup]
+        others = [n for n, at in there.items() if n not in lost and at.program != self._running.get(n)]
+        unpinned = [name for name in self.maps if not (self._folder / name).exists()]
+        return (
+            *((f"programs are not attached to {self.place.cgroup}: {', '.join(lost)}",) if lost else ()),
+            *((f"programs are not ours at {', '.join(others)}",) if others else ()),
+            *((f"maps are not pinned in {self._folder}: {', '.join(unpinned)}",) if unpinned else ()),
+        )
 
     def close(self) -> None:
         """Let go of the descriptors; all goes on without us."""
         for held in self.maps.values():
             held.close()
+
+    def _make_room(self) -> None:
+        mount(self.place.directory)
+        for folder in (self._folder, self.place.directory / "links"):
+            folder.mkdir(exist_ok=True)
+
+    def _pin_again(self) -> None:
+        """The maps that we hold, where somebody took their names away, or the whole file system."""
+        self._make_room()
+        for name, held in self.maps.items():
+            if not (self._folder / name).exists():
+                bpf.pin(held, self._folder / name)
 
     def _map(self, name: str) -> Map:
         path = self._folder / name
@@ -109,7 +127,7 @@ class Sockets:
 
     def _link(self, name: str, program: Handle, hook: str) -> None:
         path = self._link_path(name)
-        if _attached_to(path) == self.place.cgroup.stat().st_ino:
+        if _attachment(path).cgroup == self.place.cgroup.stat().st_ino:
             link = bpf.pinned(path)
             assert link is not None, "its attachment was read from it"
             with link:
@@ -144,7 +162,7 @@ def read(directory: Path) -> Seen | None:
             with held:
                 for key, value in held.items():
                     found[family_of(name, key, value)][name][key] = value
-    hooks = tuple(sorted(name for name in HOOKS if _attached_to(directory / "links" / name)))
+    hooks = tuple(sorted(name for name in HOOKS if _attachment(directory / "links" / name).cgroup))
     return Seen(dict(found), hooks)
 
 
@@ -165,13 +183,13 @@ def remove(directory: Path) -> bool:
     return True
 
 
-def _attached_to(path: Path) -> int:
-    """The inode of the cgroup that the pinned link is attached to; 0: to none."""
+def _attachment(path: Path) -> Attachment:
+    """Of the pinned link; to cgroup 0 if there is none."""
     link = bpf.pinned(path)
     if link is None:
-        return 0
+        return Attachment(0, 0, 0)
     with link:
-        return bpf.attachment(link).cgroup
+        return bpf.attachment(link)
 
 
 def _remove(folder: Path) -> None:

@@ -8,10 +8,13 @@ before it moved, and its set just after it went, looks again.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeAlias
 
 from clusterip.dataplane.ebpf.compile import Piece
 from clusterip.dataplane.ebpf.layout import MAPS, Contents, Entries, MapName, read_member, read_service, read_slot
 from clusterip.services.tracker import Change
+
+MutableContents: TypeAlias = dict[MapName, dict[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +91,25 @@ def _orphans(before: Contents, after: Contents) -> Mapping[MapName, tuple[bytes,
     }
 
 
-def applied(contents: Contents, steps: Iterable[Step]) -> Contents:
+def applied(contents: Contents, steps: Iterable[Step]) -> MutableContents:
     """What the maps hold after these steps."""
-    result = {name: dict(entries) for name, entries in contents.items()}
-    for step in steps:
-        result[step.map].update(step.write)
-        for key in step.delete:
-            result[step.map].pop(key, None)
+    result: MutableContents = {name: dict(entries) for name, entries in contents.items()}
+    apply(result, steps)
     return result
+
+
+def apply(contents: MutableContents, steps: Iterable[Step]) -> None:
+    """To `contents` itself."""
+    for step in steps:
+        contents[step.map].update(step.write)
+        for key in step.delete:
+            contents[step.map].pop(key, None)
 
 
 def differences(expected: Contents, seen: Contents) -> Mapping[MapName, int]:
     """How many entries of each map are missing, strange or other than they should be; only maps that have any."""
+    if expected == seen:
+        return {}
     counts = {
         name: sum(seen[name].get(key) != value for key, value in expected[name].items())
         + sum(key not in expected[name] for key in seen[name])

@@ -15,8 +15,7 @@ from clusterip.dataplane.ebpf.apply import SocketMaps
 from clusterip.dataplane.ebpf.attach import Sockets
 from clusterip.dataplane.ebpf.compile import Piece, compile_entry
 from clusterip.dataplane.ebpf.config import Config
-from clusterip.dataplane.ebpf.delta import Delta, applied, delta, differences, load
-from clusterip.dataplane.ebpf.layout import Contents
+from clusterip.dataplane.ebpf.delta import Delta, applied, apply, delta, differences, load
 from clusterip.dataplane.ebpf.outcomes import EMPTY
 from clusterip.dataplane.ebpf.stale import end_stale, serving
 from clusterip.services.table import Entry, EntryKey, Family
@@ -30,6 +29,7 @@ class SocketLayer:
         self._config = Config(family, localhost_node_ports=localhost_node_ports)
         self._entries: dict[EntryKey, Entry] = {}
         self._pieces: dict[EntryKey, Piece] = {}
+        self._contents = applied(EMPTY, ())  # what the maps should hold of the family
 
     def __repr__(self) -> str:
         return f"SocketLayer({self._config.family} entries={len(self._entries)} {self._sockets})"
@@ -53,6 +53,7 @@ class SocketLayer:
         pieces, change = await asyncio.to_thread(build)
         await self._maps.apply(change)
         self._config, self._entries, self._pieces = config, wanted, pieces
+        self._contents = await asyncio.to_thread(applied, seen, change.steps)
         # Not before the maps are full: a Service that is not there yet would be the dataplane beneath's.
         await asyncio.to_thread(self._sockets.attach)
         return change.written
@@ -62,6 +63,7 @@ class SocketLayer:
         pieces = {key: Change(self._pieces.get(key), self._compile(c.after)) for key, c in changes.items()}
         change = delta(pieces.values())
         await self._maps.apply(change)
+        apply(self._contents, change.steps)
         for key, c in changes.items():
             after = pieces[key].after
             if c.after is None or after is None:
@@ -78,18 +80,12 @@ class SocketLayer:
 
     async def check(self, *, deep: bool) -> tuple[str, ...]:
         """What others did to the programs, and with `deep` to the maps, in sentences. Raises ClusterIPError."""
-        found = []
-        if not await asyncio.to_thread(lambda: self._sockets.attached):
-            found.append(f"programs are not attached to {self._sockets.place.cgroup}")
+        found = list(await asyncio.to_thread(self._sockets.damage))
         if deep:
-            seen, pieces = await self._maps.observe(), tuple(self._pieces.values())
-            counts = await asyncio.to_thread(lambda: differences(_contents(pieces), seen))
+            seen = await self._maps.observe()
+            counts = await asyncio.to_thread(differences, self._contents, seen)
             found += [f"map {name}: {count} entries are not as they were written" for name, count in counts.items()]
         return tuple(found)
 
     def _compile(self, entry: Entry | None) -> Piece | None:
         return compile_entry(entry, self._config) if entry is not None else None
-
-
-def _contents(pieces: Iterable[Piece]) -> Contents:
-    return applied(EMPTY, load(tuple(pieces), EMPTY).steps)
