@@ -58,6 +58,7 @@ SECOND = """#!/bin/bash
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t tmpfs run /run
 mkdir -p /dev/pts /dev/shm /lib/modules /run/netns
 mount -t devpts devpts /dev/pts
