@@ -19,6 +19,7 @@ from clusterip.dataplane.nftables.apply import Rules as Tables
 from clusterip.kernel.iptables import VariantName
 from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES
 from clusterip.model.status import Object
+from clusterip.proxy.chains import ChainPlane
 from clusterip.proxy.health import Health
 from clusterip.proxy.loop import FamilyParts, Loop, Settings
 from clusterip.proxy.metrics import Metrics
@@ -27,7 +28,7 @@ from clusterip.proxy.pending import ServedAddresses
 from clusterip.proxy.process import watched
 from clusterip.proxy.proxier import Proxier
 from clusterip.proxy.service_health import ServiceHealth
-from clusterip.proxy.tables import TableProxier
+from clusterip.proxy.tables import TablePlane
 from clusterip.services.tracker import ServiceName
 
 CONFIG = Config(node_ip="192.168.50.11", detector=FromCIDR("10.244.0.0/16"))
@@ -40,7 +41,7 @@ class Running:
     server: FakeApiServer
     mirror: Mirror
     loop: Loop
-    proxier: Any  # the Proxier, or the TableProxier
+    proxier: Any  # a Proxier
     health: Health
     metrics: Metrics
     ended: "asyncio.Task[Never]"  # the loop
@@ -89,7 +90,7 @@ async def running(
     async def all_addresses() -> None:
         return None
 
-    proxier = Proxier(config, rules(Rules(programs)), all_addresses, settings.sync_period)
+    proxier = Proxier(ChainPlane(config, rules(Rules(programs)), all_addresses, settings.sync_period))
     async with _looping(proxier, all_addresses, settings, node, server) as made:
         yield made
 
@@ -111,7 +112,8 @@ async def running_tables(
         return served
 
     with contextlib.closing(Tables(config.family, netns=netns)) as rules:
-        proxier = TableProxier(config, rules, addresses, lambda: config.service_cidrs, settings.sync_period)
+        plane = TablePlane(config, rules, addresses, lambda: config.service_cidrs, settings.sync_period)
+        proxier = Proxier(plane)
         async with _looping(proxier, addresses, settings, node, server) as made:
             yield made
 

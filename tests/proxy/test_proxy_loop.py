@@ -19,7 +19,7 @@ from clusterip.kernel.iptables import RestoreRefused, VariantName
 from clusterip.kernel.run import run
 from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES, Resource
 from clusterip.model.status import ApiError, Object
-from clusterip.proxy import proxier
+from clusterip.proxy import chains
 from clusterip.proxy.loop import Settings
 from clusterip.proxy.node import RangeChanged
 
@@ -37,14 +37,14 @@ def netns() -> Iterator[str]:
 
 
 async def saved(proxy: Running) -> str:
-    return await kernel.save(proxy.proxier.rules.programs)
+    return await kernel.save(proxy.proxier.plane.rules.programs)
 
 
 async def test_an_empty_cluster_gets_the_base_rules(netns: str) -> None:
     async with running(netns) as proxy:
         await until(lambda: proxy.loop.status()["syncs"] > 0)
-        assert proxy.proxier.total == kernel_counts(await saved(proxy))
-        assert (proxy.proxier.total.nat, proxy.proxier.total.filter) == (5, 4)
+        assert proxy.proxier.plane.total == kernel_counts(await saved(proxy))
+        assert (proxy.proxier.plane.total.nat, proxy.proxier.plane.total.filter) == (5, 4)
 
 
 def kernel_counts(text: str) -> Counts:
@@ -62,7 +62,7 @@ async def test_the_rules_are_as_many_as_kube_proxys(netns: str, services: int) -
     async with running(netns) as proxy:
         for i in range(services):
             await proxy.put(service(f"web{i}", f"10.96.0.{10 + i}"), slice_of(f"web{i}", "10.244.1.2", "10.244.2.2"))
-        total = proxy.proxier.total
+        total = proxy.proxier.plane.total
         assert (total.nat, total.filter) == (5 + 8 * services, 4)
         assert total == kernel_counts(await saved(proxy))
 
@@ -121,7 +121,7 @@ async def test_only_the_changed_service_is_written(netns: str) -> None:
             await proxy.server.put(ENDPOINT_SLICES, slice_of(f"web{i}", "10.244.1.2", "10.244.2.2"))
         await proxy.at(proxy.server.revision)
         written: list[Delta] = []
-        proxy.proxier.rules = Recording(proxy.proxier.rules, written)
+        proxy.proxier.plane.rules = Recording(proxy.proxier.plane.rules, written)
         await proxy.put(slice_of("web7", "10.244.1.2"))
         [delta] = written
         assert "web7" in delta.text
@@ -153,7 +153,7 @@ class Recording(Rules):
 async def test_what_others_destroy_is_back_within_the_sync_period_and_theirs_stays(
     netns: str, variant: VariantName, damage: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxier, "CANARY_PATIENCE", 0.3)
+    monkeypatch.setattr(chains, "CANARY_PATIENCE", 0.3)
     iptables = f"iptables-{variant}"
     await run((iptables, "-t", "nat", "-N", "FOREIGN"), netns=netns)
     async with running(netns, variant=variant) as proxy:
@@ -172,7 +172,7 @@ async def test_while_nobody_writes_no_program_is_started(netns: str) -> None:
     async with running(netns, settings=Settings("node-1", "iptables", 0.0, 0.05)) as proxy:
         await proxy.put(service(), slice_of("web", "10.244.1.2"))
         await asyncio.sleep(0.2)
-        proxy.proxier.rules = Blind(proxy.proxier.rules.programs, proxy.proxier.rules.watch)
+        proxy.proxier.plane.rules = Blind(proxy.proxier.plane.rules.programs, proxy.proxier.plane.rules.watch)
         await asyncio.sleep(0.3)
         assert proxy.loop.status()["failures"] == 0
 
@@ -199,7 +199,7 @@ class Refusing(Rules):
 async def test_a_refused_change_is_kept_and_written_with_the_next_try(netns: str) -> None:
     async with running(netns, rules=Refusing) as proxy:
         await proxy.put(service(), slice_of("web", "10.244.1.2"))
-        refusing = proxy.proxier.rules
+        refusing = proxy.proxier.plane.rules
         assert isinstance(refusing, Refusing)
         refusing.refusals = 2
         await proxy.put(slice_of("web", "10.244.2.2"))
@@ -216,7 +216,7 @@ async def test_a_refused_change_is_kept_and_written_with_the_next_try(netns: str
 async def test_rules_that_cannot_be_written_make_unwell_until_they_can(netns: str) -> None:
     async with running(netns, settings=Settings("node-1", "iptables", 0.0, 0.1), rules=Refusing) as proxy:
         await proxy.put(service(), slice_of("web", "10.244.1.2"))
-        refusing = proxy.proxier.rules
+        refusing = proxy.proxier.plane.rules
         assert isinstance(refusing, Refusing)
         assert proxy.health.healthy(time.monotonic())
         refusing.refusals = 1_000_000
@@ -237,7 +237,7 @@ class Hanging(Rules):
 async def test_a_check_that_hangs_makes_unwell(netns: str) -> None:
     async with running(netns, settings=Settings("node-1", "iptables", 0.0, 0.1)) as proxy:
         await proxy.put(service(), slice_of("web", "10.244.1.2"))
-        proxy.proxier.rules = Hanging(proxy.proxier.rules.programs, proxy.proxier.rules.watch)
+        proxy.proxier.plane.rules = Hanging(proxy.proxier.plane.rules.programs, proxy.proxier.plane.rules.watch)
         await run(("iptables", "-N", "FOREIGN"), netns=netns)
         await until(lambda: not proxy.health.healthy(time.monotonic()))
 
@@ -331,7 +331,7 @@ async def test_a_large_cluster_is_written_without_the_comments_of_endpoints(netn
             await proxy.server.put(SERVICES, service(f"web{i}", f"10.96.0.{10 + i}"))
             await proxy.server.put(ENDPOINT_SLICES, slice_of(f"web{i}", *ends))
         await proxy.at(proxy.server.revision)
-        assert proxy.proxier.large
+        assert proxy.proxier.plane.large
         assert proxy.loop.status()["families"]["IPv4"]["largeCluster"]
         await proxy.put(slice_of("web0", "10.244.0.1"))
         text = await saved(proxy)

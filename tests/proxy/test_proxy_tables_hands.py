@@ -91,7 +91,7 @@ async def test_a_full_map_is_made_larger(net: World) -> None:
 async def test_a_changed_service_range_is_programmed(net: World) -> None:
     ranges: tuple[str, ...] = ()
     async with running_tables(net.node) as proxy:
-        proxy.proxier._service_cidrs = lambda: ranges
+        proxy.proxier.plane._service_cidrs = lambda: ranges
         await proxy.put(service(), slice_of("web", POD_B))
         ranges = ("10.99.0.0/24",)
         proxy.proxier.load_next()

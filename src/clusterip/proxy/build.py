@@ -23,6 +23,7 @@ from clusterip.kernel.iptables import WAITS, Programs
 from clusterip.kernel.nftables import Tables
 from clusterip.model.objects import Node
 from clusterip.proxy import node, prepare, rules, sockets, virtual
+from clusterip.proxy.chains import ChainPlane
 from clusterip.proxy.config import ProxyConfig
 from clusterip.proxy.events import Events
 from clusterip.proxy.health import Health
@@ -31,8 +32,8 @@ from clusterip.proxy.metrics import INVALID_DROPPED, LOCALHOST_ACCEPTED
 from clusterip.proxy.pending import FamilyProxier, ServedAddresses
 from clusterip.proxy.proxier import Proxier
 from clusterip.proxy.service_health import ServiceHealth
-from clusterip.proxy.tables import TableProxier
-from clusterip.proxy.virtual import VirtualProxier
+from clusterip.proxy.tables import TablePlane
+from clusterip.proxy.virtual import ServerPlane
 from clusterip.services.table import Family
 from clusterip.services.tracker import ServiceName
 
@@ -139,16 +140,17 @@ def _iptables(config: ProxyConfig, machine: Machine) -> Iterator[tuple[FamilyPro
         watch = watches.setdefault(shared, WriteWatch(programs))
         served = served_addresses(config, programs.family, node.node_ips(config, machine.node)[programs.family])
         rule_set = Rules(programs, watch)
-        yield Proxier(rule_config(config, machine, programs), rule_set, served, config.iptables.sync_period), served
+        plane = ChainPlane(rule_config(config, machine, programs), rule_set, served, config.iptables.sync_period)
+        yield Proxier(plane), served
 
 
 def _virtual(config: ProxyConfig, machine: Machine) -> Iterator[tuple[FamilyProxier, ServedAddresses]]:
     for programs in machine.programs:
         served = served_addresses(config, programs.family, node.node_ips(config, machine.node)[programs.family])
-        proxier = VirtualProxier(
+        plane = ServerPlane(
             server_config(config, machine, programs), virtual_servers.Rules(programs), served, config.ipvs.sync_period
         )
-        yield proxier, served
+        yield Proxier(plane), served
 
 
 def _tables(
@@ -157,14 +159,15 @@ def _tables(
     generation = Generation()
     for family in machine.families:
         served = served_addresses(config, family, node.node_ips(config, machine.node)[family])
-        table = TableProxier(
+        plane = TablePlane(
             table_config(config, machine, family),
             nftables.Rules(family, generation),
             served,
             functools.partial(cidrs, family),
             config.nftables.sync_period,
         )
-        yield (sockets.above(table, machine.sockets, config, served) if machine.sockets else table), served
+        packets = Proxier(plane)
+        yield (sockets.above(packets, machine.sockets, config, served) if machine.sockets else packets), served
 
 
 def table_config(config: ProxyConfig, machine: Machine, family: Family) -> nftables_config.Config:

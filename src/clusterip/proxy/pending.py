@@ -60,8 +60,15 @@ class Sums(NamedTuple):
 class FamilyProxier(Protocol):
     """One family's rules, kept equal to the service table, by whatever dataplane. Owned by the loop."""
 
-    drift: tuple[str, ...]  # what the last check found others had done
-    checked: float  # monotonic time of the last look at the rules themselves
+    @property
+    def drift(self) -> tuple[str, ...]:
+        """What the last check found others had done."""
+        ...
+
+    @property
+    def checked(self) -> float:
+        """Monotonic time of the last look at the rules themselves."""
+        ...
 
     @property
     def family(self) -> Family: ...

@@ -1,47 +1,70 @@
-"""iptables mode: one family's rules, kept equal to the service table. Owned by the loop."""
+"""One family's rules, kept equal to the service table, whatever the dataplane. Owned by the loop.
 
-import asyncio
-import time
+Proxier(ChainPlane(...))     iptables mode
+Proxier(TablePlane(...))     nftables mode
+Proxier(ServerPlane(...))    IPVS mode
+"""
+
 from collections.abc import Mapping
-from dataclasses import replace
+from typing import Protocol
 
-from clusterip.dataplane.iptables import LARGE_CLUSTER_ENDPOINTS, Config, Counts, Delta, Piece, compile_entry, delta
-from clusterip.dataplane.iptables.apply import Rules
-from clusterip.dataplane.iptables.compare import compare, without
-from clusterip.dataplane.iptables.names import CANARY
-from clusterip.kernel import iptables as kernel
 from clusterip.model.status import Object
-from clusterip.proxy.pending import Changes, Counted, Pending, ServedAddresses, Sums, Synced, put
+from clusterip.proxy.pending import Changes, Counted, Pending, Sums, Synced
 from clusterip.services.table import Entry, EntryKey, Family
-from clusterip.services.tracker import Change
 
-CANARY_PATIENCE = 5.0  # seconds for the tables to go one after the other before we write them anew
-_CANARY_POLL = 0.1
+
+class Plane(Protocol):
+    """What a dataplane has of its own: how it writes, and how it looks at what it wrote. The entries that it is given
+    are in the kernel when a write returns, and not before; one that raises ClusterIPError is followed by a `load`."""
+
+    checked: float  # monotonic time of the last look at the rules themselves; 0: nothing has been written
+
+    @property
+    def family(self) -> Family: ...
+    @property
+    def counts(self) -> Counted:
+        """What is in the kernel."""
+        ...
+
+    def status(self) -> Object:
+        """What `clusterip status` shows of it, besides `entries` and `rules`."""
+        ...
+
+    async def load(self, entries: Mapping[EntryKey, Entry]) -> Counted:
+        """From whatever is there to exactly these; what was written."""
+        ...
+
+    async def change(self, changes: Changes, entries: Mapping[EntryKey, Entry]) -> Counted:
+        """Only what differs; `entries` is what there was."""
+        ...
+
+    async def check(self, deep: bool) -> tuple[str, ...] | None:
+        """What others did to our rules since the last look; None: there was no call for one. `deep` calls for one."""
+        ...
+
+    async def sweep(self) -> None:
+        """Remove what nobody refers to any more, where that is not done with each change."""
+        ...
 
 
 class Proxier:
-    def __init__(self, config: Config, rules: Rules, served_addresses: ServedAddresses, sync_period: float) -> None:
-        """`sync_period`, seconds: others' damage is seen within it, and a large cluster is swept once in it."""
-        self.rules = rules
-        self.total = Counts()  # rules in the kernel
-        self.drift: tuple[str, ...] = ()  # what the last check found others had done
-        self.checked = 0.0  # monotonic time of the last look at the rules themselves
-        self._config = config
-        self._served_addresses = served_addresses
-        self._pieces: dict[EntryKey, Piece] = {}
-        self._pending = Pending(config.family)
-        self._stale: frozenset[str] = frozenset()
-        self._epoch = -1  # of the watch, when the rules were last known to be ours
-        self._sync_period = sync_period
-        self._rest = 0.0  # monotonic time until which the rules are not read again, however much others write
-        self._next_sweep = 0.0  # monotonic time of the next sweep
+    """`pending.FamilyProxier` over one dataplane."""
+
+    def __init__(self, plane: Plane) -> None:
+        self.plane = plane
+        self.drift: tuple[str, ...] = ()
+        self._pending = Pending(plane.family)
 
     def __repr__(self) -> str:
-        return f"Proxier({self.family} entries={len(self.entries)} pending={len(self._pending)} {self.rules})"
+        return f"Proxier({self.family} entries={len(self.entries)} pending={len(self._pending)} {self.plane})"
 
     @property
     def family(self) -> Family:
-        return self._config.family
+        return self.plane.family
+
+    @property
+    def checked(self) -> float:
+        return self.plane.checked
 
     @property
     def entries(self) -> Mapping[EntryKey, Entry]:
@@ -53,27 +76,19 @@ class Proxier:
 
     @property
     def counts(self) -> Counted:
-        return {"nat": self.total.nat, "filter": self.total.filter}
+        return self.plane.counts
 
     @property
     def pending(self) -> bool:
         return bool(self._pending)
 
     @property
-    def large(self) -> bool:
-        return self._config.large_cluster
-
-    @property
     def full_next(self) -> bool:
         return self._pending.must_load
 
     def status(self) -> Object:
-        return {
-            "variant": self.rules.programs.variant,
-            "entries": len(self.entries),
-            "rules": dict(self.counts),
-            "largeCluster": self.large,
-        }
+        own = self.plane.status()
+        return {"variant": own.pop("variant"), "entries": len(self.entries), "rules": dict(self.counts), **own}
 
     def note(self, changes: Changes) -> bool:
         return self._pending.note(changes)
@@ -85,84 +100,22 @@ class Proxier:
         return await self._pending.sync(self._load, self._change)
 
     async def check(self, deep: bool = False) -> tuple[str, ...]:
-        """What others did to our rules since the last check; if anything, the next sync writes everything.
-
-        Costs next to nothing while nobody writes. Where others write all the time, reading the rules after them takes
-        a tenth of our time at most. `deep` reads them in any case.
-        """
-        started = time.monotonic()
-        if self._epoch < 0 or (not deep and (started < self._rest or await self.rules.watch.look() == self._epoch)):
+        found = await self.plane.check(deep) if self.plane.checked else None
+        if found is None:
             return ()
-        if not await self._has_canary("mangle"):
-            await self._wait_for_flush()
-        seen = await self.rules.observe()
-        pieces = tuple(self._pieces.values())
-        found = await asyncio.to_thread(compare, seen.text, pieces, self._config, self._stale)
-        self.drift = found.differences
-        self._epoch, self.checked = seen.epoch, time.monotonic()
-        self._rest = self.checked + min(self._sync_period, 10 * (self.checked - started))
-        if self.drift:
+        self.drift = found
+        if found:
             self.load_next()
-        return self.drift
+        return found
 
     async def sweep(self) -> None:
-        """Remove chains that nobody refers to any more; in a large cluster that is not done with each change."""
-        if self._stale and not self.full_next and time.monotonic() >= self._next_sweep:
-            self._next_sweep = time.monotonic() + self._sync_period
-            await self.rules.apply(delta.sweep(self._stale))
-            self._stale = frozenset()
+        if not self.full_next:
+            await self.plane.sweep()
 
     async def _load(self, entries: dict[EntryKey, Entry]) -> Counted:
-        config = replace(
-            self._config,
-            large_cluster=Sums.over(entries).endpoints > LARGE_CLUSTER_ENDPOINTS,
-            node_port_addresses=await self._served_addresses(),
-        )
-        seen = await self.rules.observe()
-        installed = delta.installed(seen.text, config)
-
-        def build() -> tuple[dict[EntryKey, Piece], Delta]:
-            pieces = {key: compile_entry(entry, config) for key, entry in entries.items()}
-            everything = delta.load(pieces.values(), installed, config, self.rules.variant)
-            if not installed.chains:
-                return pieces, everything
-            return pieces, without(everything, compare(seen.text, pieces.values(), config))
-
-        pieces, change = await asyncio.to_thread(build)
-        await self.rules.apply(change)
-        self._config, self._pieces = config, pieces
-        self.total, self._stale = change.change, frozenset()
-        self._epoch, self.checked, self.drift = seen.epoch, time.monotonic(), ()
-        return _counted(change.written)
+        written = await self.plane.load(entries)
+        self.drift = ()
+        return written
 
     async def _change(self, taken: Changes) -> Counted:
-        pieces = {
-            key: Change(self._pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
-            for key, c in taken.items()
-        }
-        change = delta.delta(pieces.values(), self._config, self._stale, self.rules.variant)
-        await self.rules.apply(change)
-        endpoints = self.sums.endpoints
-        for key, piece in pieces.items():
-            endpoints += sum(sign * p.endpoints for sign, p in ((-1, piece.before), (1, piece.after)) if p)
-            put(self._pieces, key, piece.after)
-        self.total, self._stale = self.total + change.change, change.stale
-        # A cluster that has grown large, or small, is written in the other way from now on; what stands may stay.
-        if (large := endpoints > LARGE_CLUSTER_ENDPOINTS) != self.large:
-            self._config = replace(self._config, large_cluster=large)
-        return _counted(change.written)
-
-    async def _has_canary(self, table: str) -> bool:
-        return await kernel.has_chain(self.rules.programs, table, CANARY)
-
-    async def _wait_for_flush(self) -> None:
-        """Who flushes one table usually flushes the others, too: written in between, ours would go again."""
-        ends = time.monotonic() + CANARY_PATIENCE
-        while time.monotonic() < ends:
-            if not (await self._has_canary("nat") or await self._has_canary("filter")):
-                return
-            await asyncio.sleep(_CANARY_POLL)
-
-
-def _counted(counts: Counts) -> Counted:
-    return {"nat": counts.nat, "filter": counts.filter}
+        return await self.plane.change(taken, self.entries)

@@ -9,12 +9,14 @@ from clusterip.dataplane.nftables import Book, Config, Delta, compile_entry, del
 from clusterip.dataplane.nftables.apply import Rules
 from clusterip.dataplane.nftables.compare import compare, compare_shape
 from clusterip.model.status import Object
-from clusterip.proxy.pending import Changes, Counted, Pending, ServedAddresses, Sums, Synced, after
+from clusterip.proxy.pending import Changes, Counted, ServedAddresses, after
 from clusterip.services.table import Entry, EntryKey, Family
 from clusterip.services.tracker import Change
 
 
-class TableProxier:
+class TablePlane:
+    """`proxier.Plane` of nftables."""
+
     def __init__(
         self,
         config: Config,
@@ -25,84 +27,55 @@ class TableProxier:
     ) -> None:
         """`service_cidrs` is asked at each load. `sync_period`, seconds: others' damage is seen within it."""
         self.rules = rules
-        self.drift: tuple[str, ...] = ()
         self.checked = 0.0
         self._config = config
         self._served_addresses = served_addresses
         self._service_cidrs = service_cidrs
         self._book = Book()  # what is in the kernel
         self._sizes: Mapping[str, int] = {}  # of the sets in the kernel
-        self._pending = Pending(config.family)
         self._epoch = -1  # of the generation, when the table was last known to be ours
         self._sync_period = sync_period
         self._rest = 0.0  # monotonic time until which the table is not read again, however much others write
 
     def __repr__(self) -> str:
-        return f"TableProxier({self.family} entries={len(self.entries)} pending={len(self._pending)} {self.rules})"
+        return f"TablePlane({self.rules})"
 
     @property
     def family(self) -> Family:
         return self._config.family
 
     @property
-    def entries(self) -> Mapping[EntryKey, Entry]:
-        return self._pending.entries
-
-    @property
-    def sums(self) -> Sums:
-        return self._pending.sums
-
-    @property
     def counts(self) -> Counted:
         return {"elements": self._book.sizes.total()}
 
-    @property
-    def pending(self) -> bool:
-        return bool(self._pending)
-
-    @property
-    def full_next(self) -> bool:
-        return self._pending.must_load
-
     def status(self) -> Object:
-        return {"variant": "nftables", "entries": len(self.entries), "rules": dict(self.counts)}
+        return {"variant": "nftables"}
 
-    def note(self, changes: Changes) -> bool:
-        return self._pending.note(changes)
-
-    def load_next(self) -> None:
-        self._pending.must_load = True
-
-    async def sync(self) -> Synced:
-        return await self._pending.sync(self._load, self._change)
-
-    async def check(self, deep: bool = False) -> tuple[str, ...]:
+    async def check(self, deep: bool) -> tuple[str, ...] | None:
         """Asks for the generation alone while nobody writes; then for the table's shape, and how many elements it has.
         Every element is read as well, but where others write all the time that takes a hundredth of our time at most (a
-        tenth where the kernel does not count elements). `deep` reads in any case."""
-        if self._epoch < 0 or (not deep and await self.rules.look() == self._epoch):
-            return ()
+        tenth where the kernel does not count elements)."""
+        if not deep and await self.rules.look() == self._epoch:
+            return None
         started, epoch = time.monotonic(), await self.rules.look()
         shape = await self.rules.glance()
-        self.drift = compare_shape(shape, self._book, self._config)
+        found = compare_shape(shape, self._book, self._config)
         resting = started < self._rest
-        if not self.drift and (deep or not resting):
+        if not found and (deep or not resting):
             seen = await self.rules.read()
-            self.drift = await asyncio.to_thread(compare, seen, self._book, self._config)
+            found = await asyncio.to_thread(compare, seen, self._book, self._config)
             self.checked = time.monotonic()
             took = self.checked - started
             self._rest = self.checked + (100 * took if shape.counted else min(self._sync_period, 10 * took))
             resting = False
-        if self.drift:
-            self.load_next()
         if shape.counted or not resting:
             self._epoch = epoch
-        return self.drift
+        return found
 
     async def sweep(self) -> None:
         """Nothing is left standing."""
 
-    async def _load(self, entries: dict[EntryKey, Entry]) -> Counted:
+    async def load(self, entries: Mapping[EntryKey, Entry]) -> Counted:
         served, cidrs = await self._served_addresses(), self._service_cidrs()
         config = replace(self._config, node_port_addresses=served, service_cidrs=cidrs)
         epoch = await self.rules.look()
@@ -115,18 +88,18 @@ class TableProxier:
         book, everything = await asyncio.to_thread(build)
         await self.rules.load(everything)
         self._config, self._book, self._sizes = config, book, everything.sizes
-        self._epoch, self.checked, self.drift = epoch, time.monotonic(), ()
+        self._epoch, self.checked = epoch, time.monotonic()
         return {"elements": everything.elements}
 
-    async def _change(self, taken: Changes) -> Counted:
-        changes = [
+    async def change(self, changes: Changes, entries: Mapping[EntryKey, Entry]) -> Counted:
+        pieces = [
             Change(self._book.pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
-            for key, c in taken.items()
+            for key, c in changes.items()
         ]
-        shift = self._book.shift(changes)
+        shift = self._book.shift(pieces)
         if delta.overflows(shift, self._book, self._sizes):
-            return await self._load(after(self.entries, taken))
+            return await self.load(after(entries, changes))
         change = delta.delta(shift)
         await self.rules.apply(change)
-        self._book.write(changes, shift)
+        self._book.write(pieces, shift)
         return {"elements": change.elements}

@@ -15,40 +15,32 @@ from clusterip.dataplane.ipvs.chains import chains
 from clusterip.dataplane.ipvs.delta import Addresses, Delta, Members, Servers
 from clusterip.model.status import Object
 from clusterip.proxy.config import IPVS
-from clusterip.proxy.pending import Changes, Counted, Pending, ServedAddresses, Sums, Synced
+from clusterip.proxy.pending import Changes, Counted, ServedAddresses
 from clusterip.services.table import Entry, EntryKey, Family
 from clusterip.services.tracker import Change
 
 SWEEP_PERIOD = 60.0  # seconds between looks at backends that have left and still have connections
 
 
-class VirtualProxier:
+class ServerPlane:
+    """`proxier.Plane` of IPVS."""
+
     def __init__(self, config: Config, rules: Rules, served_addresses: ServedAddresses, sync_period: float) -> None:
         """`sync_period`, seconds: others' damage is seen within it, and addresses that the node has got."""
         self.rules = rules
-        self.drift: tuple[str, ...] = ()
         self.checked = 0.0
         self._config = config
         self._served_addresses = served_addresses
         self._book = Book()  # what is in the kernel
-        self._pending = Pending(config.family)
         self._sync_period = sync_period
         self._next_sweep = 0.0  # monotonic time
 
     def __repr__(self) -> str:
-        return f"VirtualProxier({self.family} entries={len(self.entries)} pending={len(self._pending)} {self.rules})"
+        return f"ServerPlane({self.rules})"
 
     @property
     def family(self) -> Family:
         return self._config.family
-
-    @property
-    def entries(self) -> Mapping[EntryKey, Entry]:
-        return self._pending.entries
-
-    @property
-    def sums(self) -> Sums:
-        return self._pending.sums
 
     @property
     def counts(self) -> Counted:
@@ -58,36 +50,17 @@ class VirtualProxier:
             written[chain.table] += len(chain.rules)
         return written
 
-    @property
-    def pending(self) -> bool:
-        return bool(self._pending)
-
-    @property
-    def full_next(self) -> bool:
-        return self._pending.must_load
-
     def status(self) -> Object:
         return {
             "variant": self.rules.programs.variant,
-            "entries": len(self.entries),
-            "rules": dict(self.counts),
             "virtualServers": len(self._book.claims),
             "leaving": sum(map(len, self._book.retired.values())),
         }
 
-    def note(self, changes: Changes) -> bool:
-        return self._pending.note(changes)
-
-    def load_next(self) -> None:
-        self._pending.must_load = True
-
-    async def sync(self) -> Synced:
-        return await self._pending.sync(self._load, self._change)
-
-    async def check(self, deep: bool = False) -> tuple[str, ...]:
-        """Reads everything, once a sync period: nothing tells of changes here. `deep` reads in any case."""
-        if not self.checked or (not deep and time.monotonic() < self.checked + self._sync_period):
-            return ()
+    async def check(self, deep: bool) -> tuple[str, ...] | None:
+        """Reads everything, once a sync period: nothing tells of changes here."""
+        if not deep and time.monotonic() < self.checked + self._sync_period:
+            return None
         config = await self._settled()
         seen = await self.rules.observe(config)
         steps = delta.load(self._book, seen, config).steps
@@ -95,14 +68,12 @@ class VirtualProxier:
         found += await self.rules.missing(self._book.shape, config)
         if config != self._config:
             found.append("the node's addresses are others now")
-        self.drift, self.checked = tuple(found), time.monotonic()
-        if found:
-            self.load_next()
-        return self.drift
+        self.checked = time.monotonic()
+        return tuple(found)
 
     async def sweep(self) -> None:
         """Delete backends that have left and have no connections any more."""
-        if time.monotonic() >= self._next_sweep and not self.full_next:
+        if time.monotonic() >= self._next_sweep:
             self._next_sweep = time.monotonic() + SWEEP_PERIOD
             await self._sweep()
 
@@ -119,7 +90,7 @@ class VirtualProxier:
         serving = tuple(a for a in chosen if not ipaddress.ip_address(a).is_loopback)
         return replace(self._config, host_addresses=frozenset(own), node_addresses=serving)
 
-    async def _load(self, entries: dict[EntryKey, Entry]) -> Counted:
+    async def load(self, entries: Mapping[EntryKey, Entry]) -> Counted:
         config = await self._settled()
         seen = await self.rules.observe(config)
 
@@ -134,14 +105,14 @@ class VirtualProxier:
         await self._sweep()
         return self.counts
 
-    async def _change(self, taken: Changes) -> Counted:
-        changes = [
+    async def change(self, changes: Changes, _entries: Mapping[EntryKey, Entry]) -> Counted:
+        pieces = [
             Change(self._book.pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
-            for key, c in taken.items()
+            for key, c in changes.items()
         ]
-        change = delta.delta(self._book.shift(changes), self._config)
+        change = delta.delta(self._book.shift(pieces), self._config)
         await self.rules.apply(change)
-        self._book.write(changes)
+        self._book.write(pieces)
         self._book.retire(change.retired)
         if any(change.retired.values()):
             await self._sweep()
