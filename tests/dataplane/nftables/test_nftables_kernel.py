@@ -166,6 +166,7 @@ DAMAGE = (
     ("add", "rule", "{ip}", "clusterip", "nat-prerouting", "accept"),
     ("insert", "rule", "{ip}", "clusterip", "pick-4", "drop"),
     ("add", "chain", "{ip}", "clusterip", "stranger"),
+    ("chain", "{ip}", "clusterip", "filter-input", "{{", "policy", "drop;", "}}"),
     ("add", "set", "{ip}", "clusterip", "stranger", "{{", "type", "mark;", "}}"),
     ("-f", "-"),
 )
@@ -208,6 +209,24 @@ async def test_a_table_of_another_make_is_replaced(pool: Pool) -> None:
         nft(netns, "-f", "-", stdin=old)
         await rules.load(d.load(book, await rules.observe(), config))
         assert compare(await rules.read(), book, config) == ()
+
+
+@POOLS
+async def test_the_longest_names_that_kubernetes_allows_fit(pool: Pool) -> None:
+    """Of namespace, Service and port 63 characters each; an IPv6 address may have 39."""
+    config, entries = everything(pool)
+    prefix = "2001:db8:1111:2222:3333:4444:5555:666" if pool is V6 else "203.0.113.20"
+    backends = tuple(Backend(f"{prefix}{n}", 65535, local=True) for n in range(3))
+    named = PortName("n" * 63, "s" * 63, "p" * 63)
+    entry = replace(
+        entries[0], name=named, protocol="SCTP", affinity_seconds=86399, cluster=backends, local=backends[:2]
+    )
+    book = Book.of([compile_entry(entry, config)])
+    with namespace() as netns, contextlib.closing(Rules(pool.family, netns=netns)) as rules:
+        await rules.apply(d.load(book, await rules.observe(), config))
+        assert meaning(listed(netns, pool)) == meaning(d.table(book, config))
+        assert {s.name for s in book.sets} <= listed(netns, pool).sets.keys()
+        assert len({s.name for s in book.sets}) == len(backends)
 
 
 async def test_others_writes_are_told_from_ours() -> None:

@@ -15,7 +15,7 @@ from clusterip.dataplane.nftables.encode import messages
 from clusterip.dataplane.nftables.expressions import name
 from clusterip.errors import Unavailable
 from clusterip.kernel import nftables as k
-from clusterip.kernel.netlink import NetlinkRefused, attribute, attributes
+from clusterip.kernel.netlink import NetlinkRefused, attribute, attributes, nested
 from clusterip.kernel.nftables import Command, GenerationPassed, Tables, TransactionRefused
 from clusterip.services.table import Family
 
@@ -158,12 +158,16 @@ def _text(payload: bytes) -> str:
 
 
 def _hook(chain: dict[int, bytes]) -> bytes:
-    """Number and priority, as `encode.hook_bytes` writes them."""
+    """As `encode.hook_bytes` writes it."""
     found = chain.get(k.CHAIN_HOOK)
     if found is None:
         return b""
-    parts = attributes(found)
-    return b"".join(attribute(kind, parts.get(kind, b"")) for kind in (k.HOOK_NUMBER, k.HOOK_PRIORITY))
+    place = _some(attributes(found), k.HOOK_NUMBER, k.HOOK_PRIORITY)
+    return nested(k.CHAIN_HOOK, place) + _some(chain, k.CHAIN_POLICY, k.CHAIN_TYPE)
+
+
+def _some(found: dict[int, bytes], *kinds: int) -> bytes:
+    return b"".join(attribute(kind, found.get(kind, b"")) for kind in kinds)
 
 
 def _size(found: dict[int, bytes]) -> int:

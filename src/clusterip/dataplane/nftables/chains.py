@@ -3,6 +3,7 @@
 Chains are values of `rulesets.nft`; they are written as `nft list` prints them, so that what is read back is equal.
 """
 
+import hashlib
 import ipaddress
 from collections.abc import Iterable
 from typing import Literal
@@ -30,6 +31,7 @@ REFUSE = "refuse"  # the chain that answers: there is nobody here
 DROP = v.Drop()
 NUMBERS = 65536  # of endpoints that one frontend may have, in the type of the maps' keys
 MAX_CLIENTS = 65535  # that a sticky backend remembers
+MAX_NAME = 255  # bytes: NFT_NAME_MAXLEN less the final zero, include/uapi/linux/netfilter/nf_tables.h
 
 
 class Words:
@@ -227,9 +229,18 @@ def clients(config: Config, entry: Entry, backend: Backend) -> v.Set:
     """The clients that a sticky backend has had within the timeout."""
     timeout = _seconds(entry.affinity_seconds)
     # The kernel changes no set's timeout: another one is another set.
-    name = f"{CLIENTS}{_of_backend(entry, backend)}/{timeout}"
+    name = _fitting(f"{CLIENTS}{_of_backend(entry, backend)}/{timeout}")
     kind = (Words(config).address_type,)
     return v.Set(name, kind, flags=("dynamic", "timeout"), timeout=timeout, size=MAX_CLIENTS)
+
+
+def _fitting(name: str) -> str:
+    """Only where the names of Service, namespace and port are as long as they may be, and the backend's address is
+    long, too, is one cut."""
+    if len(name) <= MAX_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: MAX_NAME - len(digest) - 1]}_{digest}"
 
 
 def _seconds(total: int) -> str:

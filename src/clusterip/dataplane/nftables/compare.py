@@ -4,6 +4,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from clusterip.dataplane.nftables import chains as c
 from clusterip.dataplane.nftables.book import Book
@@ -22,7 +23,7 @@ _NESTED, _TYPE = 0x8000, 0x3FFF
 
 @dataclass(frozen=True, slots=True)
 class SeenChain:
-    hook: bytes  # number and priority; b"": only jumps lead here
+    hook: bytes  # hook, priority, policy and type, as `hook_bytes` writes them; b"": only jumps lead here
     rules: tuple[bytes, ...]  # expressions, as the kernel gives them back
 
 
@@ -87,14 +88,20 @@ def _compared_shape(seen: Shape, book: Book, config: Config) -> Iterator[str]:
 def _compared_chains(chains: Mapping[str, v.Chain], seen: Shape, ip: str) -> Iterator[str]:
     for name, chain in chains.items():
         there = seen.chains.get(name)
-        wanted = [b"".join(statement(s, ip) for s in rule.statements) for rule in chain.rules]
         if there is None:
             yield f"chain {name}: it is gone"
         elif there.hook != hook_bytes(chain.hook):
-            yield f"chain {name}: it hooks in elsewhere"
-        elif len(wanted) != len(there.rules) or not all(map(contains, there.rules, wanted)):
+            yield f"chain {name}: its hook, priority, policy or type is not ours"
+        elif not _has_rules(there.rules, chain, ip):
             yield f"chain {name}: its rules are not ours"
     yield from (f"chain {name}: nobody asked for it" for name in sorted(seen.chains.keys() - chains.keys()))
+
+
+@lru_cache(maxsize=1 << 15)
+def _has_rules(there: tuple[bytes, ...], chain: v.Chain, ip: str) -> bool:
+    """The kernel gives a rule back in the same bytes each time, so what has been compared once need not be again."""
+    wanted = [b"".join(statement(s, ip) for s in rule.statements) for rule in chain.rules]
+    return len(wanted) == len(there) and all(map(contains, there, wanted))
 
 
 def _compared_set(name: str, wanted: Iterable[Element], there: Mapping[bytes, bytes] | None) -> Iterator[str]:

@@ -71,21 +71,15 @@ def _in_table(kind: int, known: str) -> bytes:
 
 
 def _chain(chain: v.Chain) -> bytes:
-    body = _in_table(k.CHAIN_NAME, chain.name)
-    if chain.hook:
-        body += (
-            nested(k.CHAIN_HOOK, hook_bytes(chain.hook))
-            + u32(k.CHAIN_POLICY, _ACCEPT)
-            + name(k.CHAIN_TYPE, chain.hook.type)
-        )
-    return body
+    return _in_table(k.CHAIN_NAME, chain.name) + hook_bytes(chain.hook)
 
 
 def hook_bytes(hook: v.Hook | None) -> bytes:
-    """Number and priority; b"" for a chain that only jumps lead to."""
+    """What makes a base chain: hook, priority, policy, type. b"": only jumps lead there."""
     if hook is None:
         return b""
-    return u32(k.HOOK_NUMBER, _HOOKS[hook.hook]) + u32(k.HOOK_PRIORITY, hook.priority)
+    place = u32(k.HOOK_NUMBER, _HOOKS[hook.hook]) + u32(k.HOOK_PRIORITY, hook.priority)
+    return nested(k.CHAIN_HOOK, place) + u32(k.CHAIN_POLICY, _ACCEPT) + name(k.CHAIN_TYPE, hook.type)
 
 
 @lru_cache(maxsize=64)
