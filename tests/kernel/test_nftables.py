@@ -1,6 +1,8 @@
 """Transactions of nf_tables against the real kernel: all or nothing, onto one generation, refusals with a name."""
 
 import errno
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 
@@ -64,6 +66,21 @@ def test_a_transaction_for_a_generation_that_has_passed_is_not_done(netns: str) 
         assert names(ours) == []
         ours.commit([table("ours")], ours.generation())
         assert names(ours) == [b"ours"]
+
+
+def test_who_may_not_write_is_told_which_capability_it_takes() -> None:
+    program = """
+from clusterip.errors import Unavailable
+from clusterip.kernel.nftables import Tables
+try:
+    Tables("IPv4")
+except Unavailable as error:
+    print(error.message, error.hint, sep="; ")
+"""
+    without = ("setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin")
+    done = subprocess.run((*without, sys.executable, "-c", program), capture_output=True, text=True, timeout=30)
+    assert done.stdout.startswith("nf_tables: Operation not permitted; "), done.stderr
+    assert "CAP_NET_ADMIN" in done.stdout
 
 
 def test_a_family_sees_its_own_tables_only(netns: str) -> None:

@@ -3,6 +3,7 @@
 import re
 
 from clusterip.errors import ClusterIPError, Unavailable
+from clusterip.kernel.netlink import NEEDS_ROOT
 from clusterip.kernel.run import ProgramFailed, run
 
 OLDEST = (6, 0)  # has the kinds of sets that the rules ask
@@ -26,7 +27,9 @@ async def version(netns: str = "") -> tuple[int, ...]:
     except Unavailable as error:
         raise Unavailable("ipset: no such program", hint=_INSTALL) from error
     except ProgramFailed as error:
-        raise Unavailable(f"ipset: {error.stderr.strip() or 'it failed'}", hint=_INSTALL) from error
+        said = error.stderr.strip().removeprefix("ipset ") or "it failed"
+        hint = NEEDS_ROOT if "not permitted" in said else _INSTALL
+        raise Unavailable(f"ipset: {said}", hint=hint) from error
     found = re.search(r"v(\d+)\.(\d+)", said)
     if not found:
         raise Unavailable(f"ipset: does not say its version: {said.strip()!r}", hint=_INSTALL)

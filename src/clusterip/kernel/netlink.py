@@ -15,6 +15,7 @@ from typing import NamedTuple
 from clusterip.errors import ClusterIPError, Unavailable
 from clusterip.kernel import netns as namespaces
 
+NEEDS_ROOT = "it needs root, or the capability CAP_NET_ADMIN in this network namespace"  # a hint
 NETFILTER, SOCK_DIAG = 12, 4  # netlink protocol numbers
 REQUEST, ACK, DUMP, CREATE, EXCLUSIVE = 0x1, 0x4, 0x300, 0x400, 0x200
 
@@ -34,7 +35,8 @@ class NetlinkRefused(ClusterIPError):
     """The kernel answered a request with an error; `errno` says which."""
 
     def __init__(self, what: str, number: int) -> None:
-        super().__init__(f"{what}: {os.strerror(number)} ({errno.errorcode.get(number, number)})")
+        said = f"{what}: {os.strerror(number)} ({errno.errorcode.get(number, number)})"
+        super().__init__(said, hint=NEEDS_ROOT if number == errno.EPERM else "")
         self.errno = number
 
 

@@ -13,7 +13,16 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from clusterip.errors import ClusterIPError, Unavailable
-from clusterip.kernel.netlink import NETFILTER, Netlink, NetlinkRefused, attribute, attributes, inside, netfilter
+from clusterip.kernel.netlink import (
+    NEEDS_ROOT,
+    NETFILTER,
+    Netlink,
+    NetlinkRefused,
+    attribute,
+    attributes,
+    inside,
+    netfilter,
+)
 from clusterip.services.table import Family
 
 SUBSYSTEM = 10
@@ -104,13 +113,19 @@ class Tables:
             try:
                 self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETFILTER)
             except OSError as error:
-                raise Unavailable(f"nf_tables: {error.strerror}", hint="it needs root and CONFIG_NF_TABLES") from error
-        # Only the header of a refused message comes back, and why it was refused.
-        self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)
-        self._socket.setsockopt(_SOL_NETLINK, _EXT_ACK, 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 4 << 20)
-        self._socket.bind((0, 0))
-        self._dumps = Netlink(netns, timeout=60.0)
+                raise Unavailable(f"nf_tables: {error.strerror}", hint="it needs CONFIG_NF_TABLES") from error
+        try:
+            # Only the header of a refused message comes back, and why it was refused.
+            self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)
+            self._socket.setsockopt(_SOL_NETLINK, _EXT_ACK, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 4 << 20)
+            self._socket.bind((0, 0))
+            self._dumps = Netlink(netns, timeout=60.0)
+        except BaseException as error:
+            self._socket.close()
+            if isinstance(error, PermissionError):
+                raise Unavailable(f"nf_tables: {error.strerror}", hint=NEEDS_ROOT) from error
+            raise
 
     def __enter__(self) -> "Tables":
         return self
@@ -128,7 +143,8 @@ class Tables:
         try:
             body = self._dumps.ask(netfilter(SUBSYSTEM, Command.GET_GENERATION, 0), "nf_tables: generation")
         except NetlinkRefused as error:
-            raise Unavailable(error.message, hint="modprobe nf_tables, or use --proxy-mode iptables") from error
+            hint = error.hint or "modprobe nf_tables, or use --proxy-mode iptables"
+            raise Unavailable(error.message, hint=hint) from error
         return int.from_bytes(attributes(body, 4).get(_GENERATION_ID, b""), "big")
 
     def commit(self, messages: Sequence[Message], generation: int | None = None) -> None:

@@ -45,6 +45,15 @@ async def test_an_ipset_that_will_not_do_is_told_why(
         await check("rr")
 
 
+async def test_who_may_not_use_ipset_is_told_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "echo 'ipset v7.17: Kernel error received: Operation not permitted' >&2; exit 1"
+    monkeypatch.setenv("PATH", program(tmp_path, said))
+    with pytest.raises(Unavailable) as told:
+        await check("rr")
+    assert told.value.message == "ipset: v7.17: Kernel error received: Operation not permitted"
+    assert "CAP_NET_ADMIN" in told.value.hint
+
+
 async def test_an_ipset_of_today_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", program(tmp_path, "echo 'ipset v7.17, protocol version: 7'"))
     assert await ipset.version() == (7, 17)
