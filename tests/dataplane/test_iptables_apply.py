@@ -47,10 +47,10 @@ def run(netns: str, *argv: str) -> str:
     return subprocess.run(("ip", "netns", "exec", netns, *argv), check=True, capture_output=True, text=True).stdout
 
 
-def piece(name: str, *backends: str, address: str = "10.96.0.10") -> Piece:
+def piece(name: str, *backends: str, address: str = "10.96.0.10", node_port: int = 30080) -> Piece:
     ends = tuple(Backend(b, 8080) for b in backends)
     entry = Entry(
-        PortName("default", name, "http"), "IPv4", "TCP", 80, address, node_port=30080, cluster=ends,
+        PortName("default", name, "http"), "IPv4", "TCP", 80, address, node_port=node_port, cluster=ends,
         has_backends=bool(ends),
     )  # fmt: skip
     return compile_entry(entry, CONFIG)
@@ -152,6 +152,14 @@ async def test_our_own_deltas_do_not_look_like_anothers(netns: str, variant: Var
     await rules.apply(delta.delta([Change(WEB, LESS)], CONFIG))
     await rules.apply(delta.delta([Change(None, IDLE)], CONFIG))
     assert await rules.watch.look() == epoch
+
+
+async def test_the_order_of_services_in_a_shared_chain_means_nothing(netns: str, variant: VariantName) -> None:
+    other = piece("other", "10.244.1.3", address="10.96.0.11", node_port=30081)
+    for first, second in ((WEB, other), (other, WEB)):
+        rules = await loaded(netns, variant, first)
+        await rules.apply(delta.delta([Change(None, second)], CONFIG))
+        assert differences((await rules.observe()).text, [WEB, other], CONFIG) == ()
 
 
 async def test_a_write_of_anothers_in_the_middle_of_ours_is_seen(netns: str) -> None:

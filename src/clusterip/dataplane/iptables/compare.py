@@ -34,6 +34,7 @@ def compare(saved: str, pieces: Iterable[Piece], config: Config, stale: frozense
     own, others = _read(saved)
     said: list[str] = []
     intact: set[Place] = set()
+    tails = {(c.table, c.name): list(c.tail) for c in fixed(config)}
     for place, rules in _shared(ordered, config).items():
         table, chain = place
         there = others.get(place)
@@ -42,7 +43,7 @@ def compare(saved: str, pieces: Iterable[Piece], config: Config, stale: frozense
             said += [f"{table}/{chain}: {kind} is gone: {rule}" for rule in Counter(rules) - Counter(there or ())]
         elif there is None:
             said.append(f"{table}/{chain}: the chain is gone")
-        elif _alike(there, rules):
+        elif _alike(there, rules, tails[place]):
             intact.add(place)
         else:
             said.append(f"{table}/{chain}: its rules are not ours")
@@ -87,8 +88,8 @@ def _is_needed(table: str, line: str, comparison: Comparison) -> bool:
     return True
 
 
-def _alike(found: list[str], wanted: list[str]) -> bool:
-    return Counter(found) == Counter(wanted) and found[-1:] == wanted[-1:]
+def _alike(found: list[str], wanted: list[str], tail: list[str]) -> bool:
+    return Counter(found) == Counter(wanted) and found[len(found) - len(tail) :] == tail
 
 
 def _shared(pieces: Iterable[Piece], config: Config) -> dict[Place, list[str]]:
