@@ -3,18 +3,20 @@
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import click
 
 from clusterip.diagnosis.answer import Trace
 from clusterip.diagnosis.facts import Facts
-from clusterip.diagnosis.observed import Captured, Live, LiveTrace, Observation, live_trace, observe
+from clusterip.diagnosis.observed import Captured, Live, LiveTrace, Observation, live_trace
+from clusterip.diagnosis.observed_sockets import Seen, observe_sent
 from clusterip.diagnosis.question import Client, Target
-from clusterip.diagnosis.trace import Tracer, told
+from clusterip.diagnosis.trace import Tracer
 from clusterip.errors import BadInput
-from clusterip.kernel import capture, conntrack, netns, probe, trace
+from clusterip.kernel import capture, cgroup, conntrack, netns, probe, trace
 from clusterip.kernel.probe import Answer, Probe
 from clusterip.rulesets.traced import Headers, Traced
 from clusterip.services.table import Family
@@ -30,14 +32,15 @@ class Place:
 
     netns: str  # the node's; "": our own
     prefix: str  # of the names of the cluster's namespaces; "": any
+    cgroup: str = ""  # where sockets of the node's processes belong; "": where ours do
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
     flow: Headers
     answer: Answer
+    left: Headers | None  # the packet as the node first saw it
     events: tuple[Traced, ...]
-    connection: conntrack.Entry | None
     missing: str
 
 
@@ -51,11 +54,12 @@ def place(cluster: str, node: str) -> Place:
     """`node`: of a cluster on this machine; "": this machine is the node. Raises Unavailable."""
     if not node:
         return Place("", "")
+    from clusterip.lab import cgroups
     from clusterip.lab.plan import prefix
     from clusterip.lab.state import existing
 
     _, plan = existing(cluster)
-    return Place(plan.netns(node), prefix(plan.name))
+    return Place(plan.netns(node), prefix(plan.name), cgroups.of_member(plan, node))
 
 
 async def run(facts: Facts, place: Place, client: Client, to: Target) -> LiveTrace:
@@ -63,27 +67,45 @@ async def run(facts: Facts, place: Place, client: Client, to: Target) -> LiveTra
     source = _namespace_of(client, place)
     # What is known of other connections is of no use to a new one.
     tracer = Tracer(replace(facts, conntrack=None))
-    with probe.ready(source, _target(client, to)) as ready:
+    with _opened(source, _target(client, to), place) as ready:
         flow = ready.flow
         sender = replace(client, address=flow.source, port=0 if "icmp" in flow.protocol else flow.source_port)
-        walked = tracer.walk(sender, to)
-        modelled = told(walked)
+        modelled = tracer.trace(sender, to)
         async with AsyncExitStack() as stack:
             ears = [_Ear(f"client {source or 'here'}", await stack.enter_async_context(_listen(source, flow)))]
             for name, port in _backends(modelled, place, source):
                 ears.append(_Ear(f"backend {name}", await stack.enter_async_context(_listen(name, flow, port))))
             sent = await asyncio.to_thread(_send, place.netns, ready)
-    landed = _landed(sent.connection)
-    seen = observe(walked, modelled.outcomes, sent.events, landed)
+        left = sent.left or _first(ears[0], flow)
+        entry = await asyncio.to_thread(_entry, place.netns, left or flow)
+    landed = _landed(entry)
+    seen = observe_sent(tracer, sender, to, Seen(left, sent.answer.kind, sent.events, landed))
     live = Live(
         answer=sent.answer.kind,
         milliseconds=round(sent.answer.seconds * 1000, 3),
         observation=seen,
-        captured=_captured(ears, flow, landed),
-        connection=_connection(sent.connection),
-        missing=sent.missing or ("" if sent.events else _absent(facts, client, place)),
+        captured=_captured(ears, [h for h in (flow, left, landed) if h], flow),
+        connection=_connection(entry),
+        missing=sent.missing or ("" if sent.events or seen.steps else _absent(facts, client, place)),
     )
     return live_trace(modelled, live)
+
+
+@contextmanager
+def _opened(source: str, target: probe.Target, place: Place) -> Iterator[Probe]:
+    """By a socket that belongs where the node's own do: in eBPF mode that decides whether it is served."""
+    with ExitStack() as stack:
+        with cgroup.inside(Path(place.cgroup)) if place.cgroup else nullcontext():
+            ready = stack.enter_context(probe.ready(source, target))
+        yield ready
+
+
+def _first(ear: _Ear, flow: Headers) -> Headers | None:
+    """The packet as its own end saw it leave: what a bridge hands over by itself no node sees."""
+    for packet in ear.packets.seen:
+        if (packet.source, packet.source_port) == (flow.source, flow.source_port) and flow.source_port:
+            return flow._replace(destination=packet.destination, destination_port=packet.destination_port)
+    return None
 
 
 def _target(client: Client, to: Target) -> probe.Target:
@@ -102,7 +124,7 @@ def _send(node: str, ready: Probe) -> _Sent:
         with trace.armed(node, flow):
             answer = ready.send(SECONDS)
             listener.wait(0.3 if answer.kind == "silence" else 0.1)
-        return _Sent(flow, answer, listener.events(flow), _entry(node, flow), listener.missing)
+        return _Sent(flow, answer, listener.sent(flow), listener.events(flow), listener.missing)
 
 
 def _entry(node: str, flow: Headers) -> conntrack.Entry | None:
@@ -178,9 +200,9 @@ def _listen(name: str, flow: Headers, port: int = 0) -> AbstractAsyncContextMana
     return capture.capture(name, "", matches)
 
 
-def _captured(ears: Sequence[_Ear], flow: Headers, landed: Headers | None) -> tuple[Captured, ...]:
-    """Of the flow, as the client and the backend know it, both ways. A packet counts once at each end."""
-    ends = {_ends(h) for headers in (flow, landed) if headers for h in (headers, _reversed(headers))}
+def _captured(ears: Sequence[_Ear], forms: Sequence[Headers], flow: Headers) -> tuple[Captured, ...]:
+    """Of the flow, in each form that client, node and backend know, both ways. A packet counts once at each end."""
+    ends = {_ends(h) for headers in forms for h in (headers, _reversed(headers))}
     errors = {capture.end(flow.source, flow.source_port)}  # to whom ICMP errors come
     found: dict[tuple[str, str], float] = {}
     for ear in ears:
@@ -236,6 +258,6 @@ def _compared(seen: Observation) -> Iterator[str]:
         yield click.style("model and kernel cannot be compared", fg="yellow")
     elif seen.difference is None:
         count = len(seen.steps)
-        yield click.style("model and kernel agree", fg="green", bold=True) + f" on {count} rule{'s' * (count != 1)}"
+        yield click.style("model and kernel agree", fg="green", bold=True) + f" on {count} step{'s' * (count != 1)}"
     else:
         yield click.style("model and kernel differ: ", fg="red", bold=True) + seen.difference.message

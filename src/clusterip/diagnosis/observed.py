@@ -79,6 +79,8 @@ def _sentence(seen: Observation, live: Live) -> str:
             return f"to {seen.backend}" + (f", which sees {seen.source}" if seen.source else "") + f"; {live.answer}"
         case "passed":
             return f"no rule changed where it went; {live.answer}"
+        case "unknown":
+            return f"the socket was given {seen.backend}, and nothing was seen of what came of it; {live.answer}"
         case _:
             last = seen.steps[-1]
             return f"by {_where(last)}; {live.answer}"

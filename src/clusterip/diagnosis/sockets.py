@@ -33,6 +33,13 @@ from clusterip.services.table import Protocol
 _PROTOCOLS: dict[str, Protocol] = {"tcp": "TCP", "udp": "UDP"}
 
 
+class Place(NamedTuple):
+    """Where a socket is connected to."""
+
+    address: str
+    port: int
+
+
 class Choice(NamedTuple):
     """A backend that the socket may be given."""
 
@@ -81,7 +88,13 @@ def through(walk: Callable[[Client, Target], Walked], client: Client, packet: Pa
     where nobody is reached."""
     if not given.choices:
         asked = walk(client, Target(packet.protocol, packet.destination, packet.destination_port))
-        return with_(asked, found=(_refused(packet),), granted=(), back=None, tracked=None)
+        return with_(
+            asked,
+            found=(Reached("rejected", "", Branch(packet).fires(refused(packet))),),
+            granted=(),
+            back=None,
+            tracked=None,
+        )
     ways = [(choice, walk(client, Target(packet.protocol, choice.address, choice.port))) for choice in given.choices]
     found = [_reached(one, packet, choice, given.service) for choice, way in ways for one in way.found]
     answered = next((way for _, way in ways if any(_arrives(one) for one in way.found)), ways[0][1])
@@ -102,11 +115,8 @@ def _arrives(one: Reached) -> bool:
 
 def _reached(one: Reached, packet: Packet, choice: Choice, service: Service) -> Reached:
     """With the socket's choice in front of the packet's way."""
-    sent = replace(packet, destination=choice.address, destination_port=choice.port)
     backend = socket(choice.address, choice.port)
-    start = Branch(packet).fires(
-        Fired("socket", "", "ebpf", "services", -1, f"connect {backend}", packet, sent, choice.told)
-    )
+    start = Branch(packet).fires(connected(packet, Place(choice.address, choice.port), choice.told))
     branch = replace(
         one.branch,
         probability=one.branch.probability * choice.share,
@@ -122,13 +132,15 @@ def _memory(service: Service) -> Condition:
     return Condition(f"sockets {service.id.hex()}", "affinity", yes, "the client is not remembered")
 
 
-def _refused(packet: Packet) -> Reached:
+def connected(packet: Packet, to: Place, told: str) -> Fired:
+    """The socket that would send `packet` is given another destination."""
+    sent = replace(packet, destination=to.address, destination_port=to.port)
+    return Fired("socket", "", "ebpf", "services", -1, f"connect {socket(*to)}", packet, sent, told)
+
+
+def refused(packet: Packet) -> Fired:
     text = "the Service has no endpoints: connect() fails with ECONNREFUSED"
-    return Reached(
-        "rejected",
-        "",
-        Branch(packet).fires(Fired("socket", "", "ebpf", "services", -1, "reject", packet, packet, text)),
-    )
+    return Fired("socket", "", "ebpf", "services", -1, "reject", packet, packet, text)
 
 
 def _named(back: WayBack, packet: Packet) -> WayBack:

@@ -16,7 +16,7 @@ from clusterip.diagnosis.question import Client, Target, client, target
 from clusterip.diagnosis.remarks import remarks
 from clusterip.diagnosis.reply import way_back
 from clusterip.diagnosis.sentences import owner, reason, service
-from clusterip.diagnosis.sockets import chosen, through
+from clusterip.diagnosis.sockets import Chosen, chosen, through
 from clusterip.diagnosis.tracked import tracked
 from clusterip.diagnosis.walk.branch import Branch, End
 from clusterip.diagnosis.walk.hooks import Hooks
@@ -55,12 +55,19 @@ class Tracer:
         return told(walked)
 
     def walk(self, source: Client, to: Target) -> Walked:
-        asked = _packet(source, to, asked_by(self._known, source))
-        if given := chosen(self.facts, source, asked):
-            return through(self._by_rules, source, asked, given)
-        return self._by_rules(source, to)
+        if given := self.given(source, to):
+            return through(self.by_rules, source, self._asked(source, to), given)
+        return self.by_rules(source, to)
 
-    def _by_rules(self, source: Client, to: Target) -> Walked:
+    def given(self, source: Client, to: Target) -> Chosen | None:
+        """What the maps of eBPF mode have for the socket that asks; None: they leave it to the rules."""
+        return chosen(self.facts, source, self._asked(source, to))
+
+    def _asked(self, source: Client, to: Target) -> Packet:
+        return _packet(source, to, asked_by(self._known, source))
+
+    def by_rules(self, source: Client, to: Target) -> Walked:
+        """Of a packet that leaves its socket as it was asked for."""
         known = asked_by(self._known, source)
         has = programs(self.facts, known, self._kept, ipv6=":" in to.address)
         packet = _packet(source, to, known)

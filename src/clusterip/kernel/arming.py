@@ -39,6 +39,7 @@ def arm(link: Netlink, table: str, flow: Headers) -> None:
     """Have the kernel trace the next packet of `flow`, once where it arrives or is sent from here, by a table that ends
     with `link`. Of TCP only a SYN; of ICMP an echo request, whose identifier is the flow's source port.
 
+    Wherever it goes: a program at the socket may have given it another destination, and nobody else has its source.
     Raises NetlinkRefused.
     """
     family = socket.AF_INET6 if ":" in flow.destination else socket.AF_INET
@@ -89,18 +90,17 @@ def rule_handles(link: Netlink, family: int, table: str, chain: str) -> tuple[in
 
 def _expressions(flow: Headers) -> list[bytes]:
     """What matches the flow, once, and sets the trace."""
-    source, destination = (12, 16) if ":" not in flow.destination else (8, 24)
+    source = 12 if ":" not in flow.source else 8
     wanted = [
         _expression("meta", _number(2, _META_PROTOCOL), attribute(1, _REGISTER)),
         _compare(bytes([PROTOCOLS[flow.protocol]])),
         *_field(_NETWORK, source, ip_address(flow.source).packed),
-        *_field(_NETWORK, destination, ip_address(flow.destination).packed),
     ]
     if flow.protocol in _ECHO:
         wanted += _field(_TRANSPORT, 0, _ECHO[flow.protocol])
         wanted += _field(_TRANSPORT, 4, struct.pack("!H", flow.source_port))
     else:
-        wanted += _field(_TRANSPORT, 0, struct.pack("!HH", flow.source_port, flow.destination_port))
+        wanted += _field(_TRANSPORT, 0, struct.pack("!H", flow.source_port))
     if flow.protocol == "tcp":
         wanted += [_load(_TRANSPORT, 13, 1), _masked(_SYN_ACK), _compare(_SYN)]
     once = (struct.pack("!Q", 1), struct.pack("!Q", _DAY), struct.pack("!I", 1))  # one a day, one at a time

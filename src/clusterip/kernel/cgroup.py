@@ -5,7 +5,7 @@ cgroup.procs and friends: kernel Documentation/admin-guide/cgroup-v2.rst.
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from clusterip.errors import ClusterIPError, Unavailable
@@ -63,6 +63,25 @@ def add(path: Path, pid: int) -> None:
         (path / "cgroup.procs").write_text(str(pid))
     except OSError as error:
         raise CgroupFailed(f"cgroup {path}: takes no process {pid}: {error.strerror}") from error
+
+
+@contextmanager
+def inside(path: Path) -> Iterator[None]:
+    """This process is in it meanwhile: a socket that it opens belongs to that cgroup for good. Raises CgroupFailed."""
+    before = _own()
+    add(path, os.getpid())
+    try:
+        yield
+    finally:
+        with suppress(CgroupFailed):  # it may have been removed
+            add(before, os.getpid())
+
+
+def _own() -> Path:
+    """Of this process."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
+    return mount_point() / path.lstrip("/")
 
 
 def processes(path: Path) -> set[int]:

@@ -95,10 +95,23 @@ class Listener:
         self._nft.clear()
         self._logged.clear()
 
-    def events(self, flow: Headers) -> tuple[Traced, ...]:
-        """What became of the first packet of `flow` that was traced. () if none was."""
+    def sent(self, flow: Headers) -> Headers | None:
+        """The first packet of `flow` that was traced, as it came here or was sent from here, before any rule. Its
+        destination is another where a program at the socket gave it one. None: none was."""
         self.hear()
-        first = next((raw for raw in self._nft if _headers(raw.data) == flow), None)
+        first = self._first(flow)
+        return _headers(first.data) if first else None
+
+    def _first(self, flow: Headers) -> _Raw | None:
+        def ours(headers: Headers | None) -> bool:
+            return headers is not None and (headers.source, *headers[2:4]) == (flow.source, *flow[2:4])
+
+        return next((raw for raw in self._nft if ours(_headers(raw.data))), None)
+
+    def events(self, flow: Headers) -> tuple[Traced, ...]:
+        """What became of the first packet of `flow` that was traced, wherever it went. () if none was."""
+        self.hear()
+        first = self._first(flow)
         if first is None:
             return ()
         signature = _signature(first.data)
