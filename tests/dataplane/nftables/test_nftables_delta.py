@@ -184,6 +184,15 @@ def test_a_backend_more_is_added_before_it_is_switched_to() -> None:
     assert [step.set for step in switch if isinstance(step, d.AddElements)] == ["service-ips"]
 
 
+def test_an_operator_finds_the_service_of_each_element() -> None:
+    everything = replace(
+        WEB, external_ips=("203.0.113.80",), node_port=30080, external_local=True, local=WEB.cluster[:1]
+    )
+    book = Book.of(compile_entry(e, Config()) for e in (everything, replace(WEB, protocol="UDP", has_backends=False)))
+    named = {e.comment for e in book.elements() if e.set != "hairpins"}  # a pod may serve many
+    assert named == {"default/web", "default/web:http"}
+
+
 def test_an_address_passes_from_one_service_to_another() -> None:
     config = Config()
     old = compile_entry(WEB, config)

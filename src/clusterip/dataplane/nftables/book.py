@@ -4,6 +4,7 @@ Chains and members are shared by entries, and two entries may claim the same add
 wants what, so that a change of one entry can be told from the whole at the cost of that entry.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ class Book:
     _claims: dict[Claim, tuple[EntryKey, ...]] = field(default_factory=dict)  # sorted: the first one has it
     _chains: Held[v.Chain] = field(default_factory=dict)
     _sets: Held[v.Set] = field(default_factory=dict)
-    _members: Counter[Place] = field(default_factory=Counter)
+    _members: dict[Place, Counter[str]] = field(default_factory=dict)  # how many want it, by comment
 
     @classmethod
     def of(cls, pieces: Iterable[Piece]) -> "Book":
@@ -69,7 +70,7 @@ class Book:
     def elements(self) -> Iterator[Element]:
         for claim, keys in self._claims.items():
             yield from elements(_front(self.pieces[keys[0]], claim))
-        yield from (Element(name, key) for name, key in self._members)
+        yield from filter(None, itertools.starmap(_member, self._members.items()))
 
     def shift(self, changes: Iterable[Change[Piece]]) -> Shift:
         """What these changes change; the book stays as it is."""
@@ -102,7 +103,7 @@ class Book:
         for found in piece.sets:
             _hold(self._sets, found)
         for member in piece.members:
-            self._members[member.set, member.key] += 1
+            self._members.setdefault((member.set, member.key), Counter())[member.comment] += 1
 
     def _remove(self, piece: Piece) -> None:
         del self.pieces[piece.key]
@@ -116,9 +117,9 @@ class Book:
             _release(self._sets, found.name)
         for member in piece.members:
             place = (member.set, member.key)
-            self._members[place] -= 1
-            if not self._members[place]:
-                del self._members[place]
+            left = self._members.pop(place) - Counter((member.comment,))
+            if left:
+                self._members[place] = left
 
     def _shifted_fronts(self, changes: Iterable[Change[Piece]]) -> Iterator[Change[Element]]:
         afters: dict[Claim, dict[EntryKey, Front]] = {}  # of the entries that change, by each claim they touch
@@ -146,16 +147,21 @@ class Book:
                 yield Change(old.get(place), new.get(place))
 
     def _shifted_members(self, changes: Iterable[Change[Piece]]) -> Iterator[Change[Element]]:
-        counts: Counter[Place] = Counter()
+        afters: dict[Place, Counter[str]] = {}
         for change in changes:
             for piece, step in ((change.before, -1), (change.after, 1)):
                 for member in piece.members if piece else ():
-                    counts[member.set, member.key] += step
-        for place, step in counts.items():
-            had, has = self._members[place] > 0, self._members[place] + step > 0
-            if had != has:
-                element = Element(*place)
-                yield Change(element if had else None, element if has else None)
+                    place = (member.set, member.key)
+                    afters.setdefault(place, Counter(self._members.get(place)))[member.comment] += step
+        for place, after in afters.items():
+            moved = Change(_member(place, self._members.get(place)), _member(place, +after))
+            if moved.before != moved.after:
+                yield moved
+
+
+def _member(place: Place, wanted: Counter[str] | None) -> Element | None:
+    """None: nobody wants it."""
+    return Element(*place, comment=min(wanted)) if wanted else None
 
 
 def _front(piece: Piece, claim: Claim) -> Front:

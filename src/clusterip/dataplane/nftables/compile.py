@@ -130,7 +130,11 @@ def compile_entry(entry: Entry, config: Config) -> Piece:
         if claim not in fronts:
             fronts[claim] = writer.front(frontend)
     local = {b.address: None for b in (*entry.cluster, *entry.local) if b.local}
-    members = (Element(c.CLUSTER_IPS, (entry.cluster_ip,)), *(Element(c.HAIRPINS, (a, a)) for a in local))
+    service = f"{entry.name.namespace}/{entry.name.service}"[:MAX_COMMENT]
+    members = (
+        Element(c.CLUSTER_IPS, (entry.cluster_ip,), comment=service),
+        *(Element(c.HAIRPINS, (a, a)) for a in local),  # whichever Services it serves
+    )
     return Piece(entry.key, tuple(fronts.values()), tuple(writer.chains.values()), tuple(writer.sets.values()), members)
 
 
