@@ -34,6 +34,7 @@ from clusterip.dataplane.ipvs.plane import IPVS
 from clusterip.dataplane.nftables.plane import NFTables
 from clusterip.dataplane.node import Detector, FromCIDR, FromInterface, Host
 from clusterip.model.objects import EndpointSlice, Service
+from clusterip.proxy.service_health import checks
 from clusterip.rulesets.nft.text import table_text
 from clusterip.services.notation import Destination
 from clusterip.services.resolve import SERVICE_NAME_LABEL, NodeContext, resolve
@@ -196,14 +197,22 @@ def outcomes(dataplane: str, step: Step, sent: Packet, family: Family) -> Outcom
     return tables.outcomes([tables.compile(e) for e in table], sent)
 
 
-def answer(found: Outcomes, sent: Packet) -> Answer:
+def health(step: Step, sent: Packet, family: Family) -> Answer | None:
+    """Of the proxy's own server on a health check node port, for a packet that no rule takes; None: there is none."""
+    asked = checks(entries(step, family)).get(sent.port)
+    if asked is None or not is_nodes(sent.address) or sent.protocol != "TCP":
+        return None
+    return Answer("healthy" if asked.endpoints else "unhealthy")
+
+
+def answer(found: Outcomes, sent: Packet, step: Step, family: Family) -> Answer:
     """In a page's words. The node's own packets have a source of the node's whether or not it is hidden."""
     if found == {Rejected()}:
         return Answer("refused")
     if found == {Dropped()}:
         return Answer("dropped")
     if found == {Passed()}:
-        return Answer("passed")
+        return health(step, sent, family) or Answer("passed")
     strange = [o for o in found if not isinstance(o, Delivered)]
     assert not strange, f"{found}: some of it is no delivery"
     on_node = sent.source is Source.NODE

@@ -21,6 +21,7 @@ from clusterip.services.table import Family
 PAGES = Path(__file__).parent / "pages"
 DATAPLANES = ("iptables", "nftables", "ipvs", "ebpf")
 PORT = 8080  # of a backend, where the page does not say another
+WORDS = ("refused", "dropped", "passed", "healthy", "unhealthy")
 NODE_FIELDS = frozenset(
     ("zone", "detector", "masqueradeAll", "nodePortAddresses", "localhostNodePorts", "serviceRanges")
 )
@@ -35,7 +36,7 @@ class PageError(ClusterIPError):
 class Answer:
     """What becomes of a packet, in a page's words."""
 
-    kind: str  # "refused", "dropped", "passed" or "delivered"
+    kind: str  # one of WORDS, or "delivered"
     backends: tuple[tuple[str, int, bool], ...] = ()  # name or address, port, whether it sees the node as the client
     sticky: bool = False  # one of them serves all
     anew: float = 0.0  # after so many seconds of silence another may; 0: not asked
@@ -290,9 +291,9 @@ def _with_exception(line: Line, text: str) -> Line:
 
 
 def _answer(text: str) -> Answer:
-    """`refused`, `dropped`, `passed`, or `[one of] a b:9090 as itself, c as the node[, anew after 1 s]`."""
+    """A word of WORDS, or `[one of] a b:9090 as itself, c as the node[, anew after 1 s]`."""
     words = text.strip()
-    if words in ("refused", "dropped", "passed"):
+    if words in WORDS:
         return Answer(words)
     later = re.search(r", anew after ([0-9.]+) s$", words)
     words = words[: later.start()] if later else words
@@ -307,7 +308,7 @@ def _group(text: str) -> Iterator[tuple[str, int, bool]]:
     form = re.fullmatch(r"(.+) as (itself|the node)", text.strip())
     if form is None:
         raise BadInput(
-            f"{text.strip()!r} is neither refused, dropped, passed, nor 'BACKEND BACKEND as itself', '... as the node'"
+            f"{text.strip()!r} is none of {', '.join(WORDS)}, and not 'BACKEND BACKEND as itself' or '... as the node'"
         )
     for word in form[1].split():
         name, colon, port = word.partition(":")

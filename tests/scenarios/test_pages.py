@@ -22,7 +22,8 @@ def test_each_packet_meets_what_the_page_says(name: str, dataplane: str) -> None
             wanted = line.answer_in(dataplane)
             for client, to in line.sent():
                 sent = meaning.packet(client, to, step.node)
-                found = meaning.answer(meaning.outcomes(dataplane, step, sent, family_of(to.address)), sent)
+                family = family_of(to.address)
+                found = meaning.answer(meaning.outcomes(dataplane, step, sent, family), sent, step, family)
                 assert (found.kind, found.backends) == (wanted.kind, wanted.backends), (
                     f"{name}.md:{line.number}: {client} -> {to}: the page says {wanted}, {dataplane} says {found}"
                 )
@@ -34,7 +35,8 @@ def test_the_specification_says_what_the_page_says(name: str) -> None:
         for line in step.lines:
             for client, to in line.sent() if not line.goes_on else ():
                 sent = meaning.packet(client, to, step.node)
-                found = meaning.answer(meaning.specified(step, sent, family_of(to.address)), sent)
+                family = family_of(to.address)
+                found = meaning.answer(meaning.specified(step, sent, family), sent, step, family)
                 assert (found.kind, found.backends) == (line.answer.kind, line.answer.backends), (
                     f"{name}.md:{line.number}: {client} -> {to}: the page says {line.answer}, the specification {found}"
                 )
