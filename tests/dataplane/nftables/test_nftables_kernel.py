@@ -23,8 +23,11 @@ from clusterip.dataplane.nftables.book import Book
 from clusterip.dataplane.nftables.compare import compare, compare_shape
 from clusterip.dataplane.nftables.compile import compile_entry
 from clusterip.dataplane.nftables.config import Config
+from clusterip.dataplane.nftables.encode import messages
 from clusterip.dataplane.node import FromCIDR
 from clusterip.kernel import netns as namespaces
+from clusterip.kernel import nftables as k
+from clusterip.kernel.netlink import attributes
 from clusterip.kernel.nftables import TransactionRefused
 from clusterip.rulesets.nft import parse
 from clusterip.rulesets.nft import values as v
@@ -154,6 +157,21 @@ async def test_a_load_over_itself_changes_nothing_and_forgets_no_client(pool: Po
         table = listed(netns, pool)
         assert [e.key for e in table.sets[clients].elements] == [v.Address(pool.pods[0])]
         assert compare(await rules.read(), book, config) == ()
+
+
+def test_room_for_the_clients_of_a_sticky_backend_is_made_as_they_come() -> None:
+    """A set of 65,535 that is announced takes 2 MB of the kernel's memory; the kernel gives the others that limit, too,
+    as the tests above see, which compare what we write with what nft makes of the printed program."""
+    config, (_, sticky, _) = everything(V4)
+    steps = d.load(Book.of([compile_entry(sticky, config)]), d.Installed(), config).transactions[0]
+    announced = {
+        step.set.name: k.SET_DESCRIPTION in attributes(message.body)
+        for step in steps
+        if isinstance(step, d.AddSet)
+        for message in messages((step,), "IPv4")
+    }
+    assert {told for name, told in announced.items() if name.startswith("clients-")} == {False}
+    assert {told for name, told in announced.items() if not name.startswith("clients-")} == {True}
 
 
 DAMAGE = (

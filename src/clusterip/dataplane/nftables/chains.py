@@ -30,7 +30,7 @@ CLIENTS = "clients-"  # how names of sets begin that the kernel fills: the clien
 REFUSE = "refuse"  # the chain that answers: there is nobody here
 DROP = v.Drop()
 NUMBERS = 65536  # of endpoints that one frontend may have, in the type of the maps' keys
-MAX_CLIENTS = 65535  # that a sticky backend remembers
+MAX_CLIENTS = 65535  # that a sticky backend remembers: the kernel's own limit for a set that rules fill
 MAX_NAME = 255  # bytes: NFT_NAME_MAXLEN less the final zero, include/uapi/linux/netfilter/nf_tables.h
 
 

@@ -27,6 +27,7 @@ _MAP, _TIMEOUT, _EVALUATED = 8, 16, 32
 _PORT = struct.Struct("!HH")
 _NUMBER = struct.Struct("=I")
 _ATTRIBUTE = struct.Struct("=HH")
+_ITEM = k.LIST_ITEM | k.NESTED
 _PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
 _ACCEPT = 1
 
@@ -106,7 +107,9 @@ def _set(found: v.Set) -> bytes:
     parts.append(u32(k.SET_ID, _identifier(found.name)))
     if found.timeout:
         parts.append(attribute(k.SET_TIMEOUT, struct.pack("!Q", _milliseconds(found.timeout))))
-    if found.size:
+    # For as many as it is told the kernel makes room at once: 2 MB for the clients of one sticky backend. A set that
+    # rules fill and that has no size gets this same one, and room as it grows.
+    if found.size and "dynamic" not in found.flags:
         parts.append(nested(k.SET_DESCRIPTION, u32(k.DESCRIPTION_SIZE, found.size)))
     if found.typeof:
         parts.append(attribute(k.SET_USERDATA, _typeof_notes(found)))
@@ -169,39 +172,42 @@ def _elements(known: str, packed: Iterable[bytes], command: Command) -> Iterator
 
 
 def _element(element: Element) -> bytes:
-    key = key_attribute(element.set, element.key)
-    data = _data(element.value)
-    note = _comment(element.comment) if element.comment else b""
-    size = 4 + len(key) + len(data) + len(note)
-    return _ATTRIBUTE.pack(size, k.LIST_ITEM | k.NESTED) + key + data + note
+    known, key, value, text = element
+    body = key_attribute(known, key)
+    if value is not None:
+        body += _data(value)
+    if text:
+        body += _comment(text)
+    return _ATTRIBUTE.pack(4 + len(body), _ITEM) + body
 
 
 def key_attribute(known: str, key: Key) -> bytes:
-    value = key_bytes(known, key)
-    size = len(value)
-    return _ATTRIBUTE.pack(size + 8, k.ELEMENT_KEY | k.NESTED) + _ATTRIBUTE.pack(size + 4, k.DATA_VALUE) + value
+    value = _LAYOUTS[known](key)
+    return _heads(k.ELEMENT_KEY, len(value)) + value
 
 
 def key_bytes(known: str, key: Key) -> bytes:
     return _LAYOUTS[known](key)
 
 
-def _service_key(key: Key) -> bytes:
-    ip, protocol, port = key
-    return _address(ip) + _protocol(protocol) + _port(port)
-
-
-def _node_port_key(key: Key) -> bytes:
-    protocol, port = key
-    return _protocol(protocol) + _port(port)
+@lru_cache(maxsize=64)
+def _heads(kind: int, size: int) -> bytes:
+    """What comes before a value of so many bytes, a multiple of four: two attributes, one in the other."""
+    return _ATTRIBUTE.pack(size + 8, kind | k.NESTED) + _ATTRIBUTE.pack(size + 4, k.DATA_VALUE)
 
 
 Part: TypeAlias = str | int
 
 
-@lru_cache(maxsize=1 << 17)
-def _address(text: Part) -> bytes:
-    return address(str(text))
+# A Service's elements come one after the other, so few of these need to be remembered; an address packs as quickly as
+# it would be found among all that were ever seen.
+@lru_cache(maxsize=1 << 8)
+def _service_key(ip: Part, protocol: Part, port: Part) -> bytes:
+    return address(str(ip)) + _protocol(protocol) + _port(port)
+
+
+def _node_port_key(protocol: Part, port: Part) -> bytes:
+    return _protocol(protocol) + _port(port)
 
 
 @lru_cache(maxsize=8)
@@ -209,66 +215,59 @@ def _protocol(word: Part) -> bytes:
     return bytes((PROTOCOLS[str(word).lower()], 0, 0, 0))
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 8)
 def _port(number: Part) -> bytes:
     return _PORT.pack(int(number), 0)
 
 
-@lru_cache(maxsize=1 << 12)
-def _number(number: Part) -> bytes:
-    return _NUMBER.pack(int(number))
+def _numbered_service(key: Key) -> bytes:
+    ip, protocol, port, number = key
+    return _service_key(ip, protocol, port) + _NUMBER.pack(number)
+
+
+def _numbered_node_port(key: Key) -> bytes:
+    protocol, port, number = key
+    return _node_port_key(protocol, port) + _NUMBER.pack(number)
 
 
 _LAYOUTS: dict[str, Callable[[Key], bytes]] = {
-    c.CLUSTER_IPS: lambda key: _address(key[0]),
-    c.NODE_PORT_ADDRESSES: lambda key: _address(key[0]),
-    c.HAIRPINS: lambda key: _address(key[0]) + _address(key[1]),
-    c.SERVICE_IPS: _service_key,
-    c.NO_ENDPOINTS: _service_key,
-    c.NODE_PORTS: _node_port_key,
-    c.NO_ENDPOINT_NODE_PORTS: _node_port_key,
-    c.ENDPOINTS: lambda key: _service_key(key[:3]) + _number(key[3]),
-    c.LOCAL_ENDPOINTS: lambda key: _service_key(key[:3]) + _number(key[3]),
-    c.NODE_PORT_ENDPOINTS: lambda key: _node_port_key(key[:2]) + _number(key[2]),
-    c.NODE_PORT_LOCAL_ENDPOINTS: lambda key: _node_port_key(key[:2]) + _number(key[2]),
+    c.CLUSTER_IPS: lambda key: address(str(key[0])),
+    c.NODE_PORT_ADDRESSES: lambda key: address(str(key[0])),
+    c.HAIRPINS: lambda key: address(str(key[0])) + address(str(key[1])),
+    c.SERVICE_IPS: lambda key: _service_key(*key),
+    c.NO_ENDPOINTS: lambda key: _service_key(*key),
+    c.NODE_PORTS: lambda key: _node_port_key(*key),
+    c.NO_ENDPOINT_NODE_PORTS: lambda key: _node_port_key(*key),
+    c.ENDPOINTS: _numbered_service,
+    c.LOCAL_ENDPOINTS: _numbered_service,
+    c.NODE_PORT_ENDPOINTS: _numbered_node_port,
+    c.NODE_PORT_LOCAL_ENDPOINTS: _numbered_node_port,
 }
 
 
-def _data(value: Backend | v.Verdict | None) -> bytes:
-    match value:
-        case None:
-            return b""
-        case Backend(ip, port):
-            return _backend(ip, port)
-        case _:
-            return _verdict(value)
-
-
-@lru_cache(maxsize=1 << 17)
-def _backend(ip: str, port: int) -> bytes:
-    return nested(k.ELEMENT_DATA, attribute(k.DATA_VALUE, backend_bytes(ip, port)))
+def _data(value: Backend | v.Verdict) -> bytes:
+    if isinstance(value, Backend):
+        place = backend_bytes(value)
+        return _heads(k.ELEMENT_DATA, len(place)) + place
+    return _verdict(value)
 
 
 def value_bytes(value: Backend | v.Verdict | None) -> bytes:
     """An element's value as the kernel gives it back; b"" in a set."""
-    match value:
-        case None:
-            return b""
-        case Backend(ip, port):
-            return backend_bytes(ip, port)
-        case _:
-            return verdict(value)[4:]
+    if value is None:
+        return b""
+    return backend_bytes(value) if isinstance(value, Backend) else verdict(value)[4:]
 
 
-def backend_bytes(ip: str, port: int) -> bytes:
-    return _address(ip) + _port(port)
+def backend_bytes(backend: Backend) -> bytes:
+    return address(backend.address) + _port(backend.port)
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 8)
 def _verdict(value: v.Verdict) -> bytes:
     return nested(k.ELEMENT_DATA, verdict(value))
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 8)
 def _comment(text: str) -> bytes:
     return attribute(k.ELEMENT_USERDATA, comment(text))

@@ -16,6 +16,7 @@ from clusterip.rulesets.nft import values as v
 Register: TypeAlias = int  # in words of 4 bytes, from 0 to 15
 
 PROTOCOLS = {"tcp": 6, "udp": 17, "sctp": 132}
+_INET, _INET6 = int(socket.AF_INET), int(socket.AF_INET6)  # an enum's member costs more than the packing itself
 _U32 = struct.Struct("!I")
 _HOST32 = struct.Struct("=I")
 _NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
@@ -47,7 +48,7 @@ def name(kind: int, text: str) -> bytes:
 
 
 def address(text: str) -> bytes:
-    return socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
+    return socket.inet_pton(_INET6 if ":" in text else _INET, text)
 
 
 def verdict(found: v.Verdict) -> bytes:
