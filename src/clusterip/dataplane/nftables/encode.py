@@ -28,7 +28,6 @@ _PORT = struct.Struct("!HH")
 _NUMBER = struct.Struct("=I")
 _ATTRIBUTE = struct.Struct("=HH")
 _ITEM = k.LIST_ITEM | k.NESTED
-_PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
 _ACCEPT = 1
 
 
