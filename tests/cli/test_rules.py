@@ -236,6 +236,18 @@ def test_what_is_probably_not_meant_is_said_on_stderr() -> None:
     assert "service default/p: has no spec.clusterIP yet" in result.stderr
 
 
+def test_node_ports_that_no_address_serves_are_said_on_stderr() -> None:
+    ports = [{"port": 80, "nodePort": 30080}]
+    text = dump({**SERVICE, "spec": {**SERVICE["spec"], "type": "NodePort", "ports": ports}}, SLICE)
+    said = "node port 30080 of shop/web: no address serves it here: give --node-ip"
+    for mode in ("ipvs", "nftables", "ebpf"):
+        assert said in run(text, "--proxy-mode", mode).stderr
+        assert said not in run(text, "--proxy-mode", mode, "--node-ip", "192.168.50.11").stderr
+        ranges = run(text, "--proxy-mode", mode, "--nodeport-addresses", "0.0.0.0/0").stderr
+        assert (said in ranges) == (mode == "ipvs")
+    assert said not in run(text).stderr, "iptables mode serves all of the node's addresses, whichever they are"
+
+
 def test_more_than_a_thousand_endpoints_are_a_large_cluster() -> None:
     endpoints = [{"addresses": [f"10.244.{i // 250}.{i % 250}"]} for i in range(1001)]
     assert "shop/web -> " not in run(dump(SERVICE, {**SLICE, "endpoints": endpoints})).stdout

@@ -2,7 +2,7 @@
 
 import ipaddress
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import click
@@ -103,7 +103,8 @@ def command(**given: object) -> None:
     found = manifests.read(options.files)
     tables = {f: _entries(found, node, f) for f in FAMILIES}
     family = options.family or _only_family(tables)
-    for sentence in (*found.passed_over, *_doubts(found, tables[family], ranges)):
+    doubts = (*_doubts(found, tables[family], ranges), *_unserved(tables[family], options, family))
+    for sentence in (*found.passed_over, *doubts):
         click.echo(sentence, err=True)
     match options.proxy_mode:
         case "ebpf":
@@ -167,6 +168,15 @@ def _doubts(found: Manifests, entries: Sequence[Entry], ranges: Sequence[str]) -
         if networks and not any(ipaddress.ip_address(entry.cluster_ip) in n for n in networks):
             doubts.append(f"service {entry.name}: {entry.cluster_ip} is outside the Service range")
     return doubts
+
+
+def _unserved(entries: Sequence[Entry], given: Options, family: Family) -> Iterator[str]:
+    """All modes but iptables write the addresses that serve node ports, IPVS each by itself."""
+    ports = [e for e in entries if e.node_port]
+    ranges = given.nodeport_addresses is not None and given.proxy_mode != "ipvs"
+    known = ranges or _of_family(_node_ips(given.node_ip), family)
+    if ports and not known and given.proxy_mode != "iptables":
+        yield f"node port {ports[0].node_port} of {ports[0].name}: no address serves it here: give --node-ip"
 
 
 def _config(given: Options, family: Family) -> Config:
