@@ -38,13 +38,13 @@ def endpoints(*addresses: str) -> Object:
 
 
 @asynccontextmanager
-async def running(api: str, pods: Pods = Pods.INSECURE) -> AsyncIterator[tuple[int, int]]:
+async def running(api: str, pods: Pods = Pods.INSECURE, host: str = "127.0.0.1") -> AsyncIterator[tuple[int, int]]:
     """Ports of DNS and HTTP."""
     port, http = free_port(), free_port()
     settings = Settings(
         connection=Connection(server=api),
-        listen=(Listen("127.0.0.1", port),),
-        http=Listen("127.0.0.1", http),
+        listen=(Listen(host, port),),
+        http=Listen(host, http),
         domain=("cluster", "local"),
         forward=(),
         ttl=5,
@@ -58,17 +58,17 @@ async def running(api: str, pods: Pods = Pods.INSECURE) -> AsyncIterator[tuple[i
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def ask(port: int, name: str = NAME, rtype: str = "A") -> set[str] | str:
+async def ask(port: int, name: str = NAME, rtype: str = "A", at: str = "127.0.0.1") -> set[str] | str:
     """The data of the answer, or the name of the error."""
     query = dns.message.make_query(name, rtype)
-    reply = await dns.asyncquery.udp(query, "127.0.0.1", port=port, timeout=5)
+    reply = await dns.asyncquery.udp(query, at, port=port, timeout=5)
     if reply.rcode() != dns.rcode.NOERROR:
         return dns.rcode.to_text(reply.rcode())
     return {item.to_text() for rrset in reply.answer for item in rrset}
 
 
-async def get(port: int, path: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as response:
+async def get(port: int, path: str, at: str = "127.0.0.1") -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{at}:{port}{path}") as response:
         return response.status, await response.text()
 
 
@@ -130,6 +130,13 @@ async def test_it_answers_on_while_the_api_server_is_away(api: FakeApiServer) ->
         assert await ask(port) == {"10.96.0.20"}
         await api.put(SERVICES, service("10.96.0.21"))
         await until(port, {"10.96.0.21"})
+
+
+async def test_without_an_address_it_answers_on_those_of_both_families(api: FakeApiServer) -> None:
+    async with running(api.url, host="") as (port, http):
+        await until(port, {"10.96.0.20"})
+        assert await ask(port, at="::1") == {"10.96.0.20"}
+        assert [(await get(http, "/health", at))[0] for at in ("127.0.0.1", "[::1]")] == [200, 200]
 
 
 async def test_it_is_ready_when_it_knows_the_names_and_not_before() -> None:

@@ -18,7 +18,7 @@ from clusterip.client.view import View
 from clusterip.dns.addresses import Addresses
 from clusterip.dns.forward import Forwarder, Upstream, upstreams
 from clusterip.dns.responder import Pending, Responder
-from clusterip.dns.server import Listen, Server
+from clusterip.dns.server import Listen, Server, listen
 from clusterip.dns.tally import Exposition, Tally
 from clusterip.dns.zone import Zone
 from clusterip.errors import BadInput, Unavailable
@@ -270,6 +270,26 @@ async def test_too_many_waiting_questions_are_failures_at_once(monkeypatch: pyte
     monkeypatch.setattr("clusterip.dns.forward.MAX_IN_FLIGHT", 0)
     async with forwarding() as port:
         assert (await udp(port, "www.example.com")).rcode() == dns.rcode.SERVFAIL
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        (":53", Listen("", 53)),
+        ("10.96.0.10:53", Listen("10.96.0.10", 53)),
+        ("[fd00:96::a]:53", Listen("fd00:96::a", 53)),
+    ],
+)
+def test_where_to_listen_is_an_address_and_a_port_or_a_port_alone(option: str, expected: Listen) -> None:
+    assert listen(option) == expected
+    assert str(expected) == option
+
+
+@pytest.mark.parametrize("option", ["53", "", ":", ":x", ":70000", "here:53", "10.96.0.10", "fd00:96::a"])
+def test_what_is_nowhere_to_listen_is_told_with_how_to_write_it(option: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        listen(option)
+    assert "fd00:96::a" in caught.value.hint
 
 
 async def test_a_taken_port_is_told() -> None:

@@ -21,11 +21,12 @@ _DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0
     "--listen",
     "listen_on",
     multiple=True,
-    default=("0.0.0.0:53",),
+    default=(":53",),
     show_default=True,
-    help="Address and port for UDP and TCP; may be repeated.",
+    metavar="[ADDRESS]:PORT",
+    help="For UDP and TCP; without an address, all of both families. May be repeated.",
 )
-@click.option("--http", default="", help="Address and port for /health, /ready and /metrics, such as 0.0.0.0:9153.")
+@click.option("--http", default="", metavar="[ADDRESS]:PORT", help="For /health, /ready and /metrics, such as :9153.")
 @click.option("--cluster-domain", default="cluster.local", show_default=True)
 @click.option(
     "--forward",

@@ -14,10 +14,9 @@ from clusterip.client.mirror import Mirror, Watched
 from clusterip.dns.addresses import Addresses
 from clusterip.dns.forward import Forwarder, Upstream
 from clusterip.dns.responder import Responder
-from clusterip.dns.server import Listen, Server
+from clusterip.dns.server import Listen, Server, stream_socket
 from clusterip.dns.tally import Exposition, Tally
 from clusterip.dns.zone import Name, Pods, Zone
-from clusterip.errors import Unavailable
 from clusterip.model.objects import EndpointSlice, Namespace, Pod, Service
 from clusterip.model.resources import ENDPOINT_SLICES, NAMESPACES, PODS, SERVICES
 
@@ -91,10 +90,8 @@ async def _serve_http(where: Listen, responder: Responder, tally: Tally) -> Neve
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, where.host, where.port).start()
+        await web.SockSite(runner, stream_socket(where)).start()
         await asyncio.get_running_loop().create_future()
-    except OSError as error:
-        raise Unavailable(f"{where}: cannot be listened on: {error.strerror}") from error
     finally:
         await runner.cleanup()
     raise AssertionError("served until cancelled")

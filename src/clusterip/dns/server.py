@@ -23,7 +23,7 @@ MAX_STREAMS = 1000  # open at once; more are closed at once
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    host: str
+    host: str  # "": every address of this machine, of both families
     port: int
 
     def __str__(self) -> str:
@@ -31,16 +31,19 @@ class Listen:
 
 
 def listen(option: str) -> Listen:
-    """From "0.0.0.0:53" or "[::]:53"."""
-    host, _, port = option.rpartition(":")
+    """From "10.96.0.10:53", "[fd00:96::a]:53" or ":53"."""
+    host, colon, port = option.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     try:
-        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+        if host or not colon:
+            socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
         number = int(port)
         if not 0 <= number < 65536:
             raise ValueError(port)
     except (OSError, ValueError) as error:
-        raise BadInput(f"{option}: not an address and port", hint="write it as 0.0.0.0:53 or [::]:53") from error
+        raise BadInput(
+            f"{option}: not an address and port", hint="write it as :53, 10.96.0.10:53 or [fd00:96::a]:53"
+        ) from error
     return Listen(host, number)
 
 
@@ -133,23 +136,43 @@ class Server:
         return True
 
 
+def stream_socket(where: Listen) -> socket.socket:
+    """Listens. Raises Unavailable."""
+    made = _socket(where, socket.SOCK_STREAM)
+    try:
+        # Not of datagrams: with it, a second server could bind their port too and take some of the queries.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((where.host, where.port))
+        made.listen(512)
+    except OSError as error:
+        made.close()
+        raise _refused(where, error) from error
+    return made
+
+
 def _bind(where: Listen) -> tuple[socket.socket, socket.socket]:
     """A listening stream socket and a datagram socket of the same port. Raises Unavailable."""
-    family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
-    stream = socket.socket(family, socket.SOCK_STREAM)
-    datagrams = socket.socket(family, socket.SOCK_DGRAM)
+    stream = stream_socket(where)
+    datagrams = _socket(where, socket.SOCK_DGRAM)
     try:
-        for made in (stream, datagrams):
-            made.setblocking(False)
-        # Only the stream: with it, a second server could bind the datagram port too and take some of the queries.
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        stream.bind((where.host, where.port))
-        stream.listen(512)
         datagrams.bind((where.host, stream.getsockname()[1]))
     except OSError as error:
         stream.close()
         datagrams.close()
-        hint = "ports below 1024 need root: try --listen 127.0.0.1:5353" if isinstance(error, PermissionError) else ""
-        raise Unavailable(f"{where}: cannot be listened on: {error.strerror}", hint) from error
+        raise _refused(where, error) from error
     return stream, datagrams
+
+
+def _socket(where: Listen, kind: socket.SocketKind) -> socket.socket:
+    both = not where.host and socket.has_dualstack_ipv6()
+    made = socket.socket(socket.AF_INET6 if both or ":" in where.host else socket.AF_INET, kind)
+    made.setblocking(False)
+    if both:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    return made
+
+
+def _refused(where: Listen, error: OSError) -> Unavailable:
+    hint = "ports below 1024 need root: try --listen 127.0.0.1:5353" if isinstance(error, PermissionError) else ""
+    return Unavailable(f"{where}: cannot be listened on: {error.strerror}", hint)
