@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import dns.message
 import pytest
 
-from clusterip.kernel import netns
+from clusterip.kernel import links, netns
 from clusterip.kernel.run import run
 from clusterip.lab.check.probe import Prober
 from clusterip.lab.check.values import Client, ClientKind, Outcome, Saw, Target
@@ -79,6 +79,25 @@ async def test_a_closed_port_refuses_over_tcp_and_over_udp(space: str) -> None:
 async def test_no_route_is_unreachable_with_the_systems_own_word(space: str) -> None:
     outcome = await attempt(space, target(80, address="10.96.0.7"))
     assert (outcome.saw, outcome.detail) == (Saw.UNREACHABLE, "Network is unreachable")
+
+
+@pytest.mark.parametrize("protocol", ["TCP", "UDP"])
+@pytest.mark.parametrize(
+    ("tool", "own", "address"),
+    [("iptables", "192.168.50.11/32", "10.96.0.7"), ("ip6tables", "fd00:50::11/128", "fd00:96::7")],
+)
+async def test_a_refusal_by_the_clients_own_rules_is_told_at_once(
+    space: str, protocol: Protocol, tool: str, own: str, address: str
+) -> None:
+    lines = (
+        links.bridge("eth0", own.partition("/")[0]),
+        links.up("eth0"),
+        links.address("eth0", own),
+        links.route(address, "eth0"),
+    )
+    await links.configure(space, *lines)
+    await run((tool, "-I", "OUTPUT", "-d", address, "-j", "REJECT"), netns=space)
+    assert (await attempt(space, target(80, protocol, address=address))).saw is Saw.REFUSED
 
 
 async def test_a_udp_port_that_says_nothing_is_silent_not_failed(space: str) -> None:

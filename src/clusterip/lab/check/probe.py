@@ -12,8 +12,8 @@ import socket
 import struct
 import time
 
-from clusterip.kernel import netns
-from clusterip.lab.check.values import Client, Outcome, Saw, Target
+from clusterip.kernel import netns, sysctl
+from clusterip.lab.check.values import Client, ClientKind, Outcome, Saw, Target
 
 ALONE = 0.01  # seconds a try has the floor for itself
 AT_ONCE = 256  # tries that may wait at the same time: each holds a file descriptor
@@ -21,6 +21,9 @@ GREETING = b"hostname"  # the echo server answers it with its name
 DNS_NAME = "kubernetes.default.svc.cluster.local"
 # A datagram that a rule of our own node drops is refused to the sender with EPERM; TCP tries on in silence.
 FAILURES = {errno.ETIMEDOUT: Saw.TIMED_OUT, errno.EPERM: Saw.DROPPED}
+# include/uapi/linux/in6.h. Where all namespaces are of one kernel, a refusal comes back while connect() still holds the
+# socket. Over IPv4 who waits for the socket is told at once; over IPv6 only with this, else when a second has passed.
+IPV6_RECVERR = 25
 
 
 class Prober:
@@ -39,6 +42,8 @@ class Prober:
         return trial.result()
 
     async def _try(self, client: Client, target: Target) -> Outcome:
+        if client.kind is ClientKind.HOST and ":" in target.address and not sysctl.has_ipv6():
+            return Outcome(Saw.NOT_TRIED, detail="this machine has IPv6 switched off")
         try:
             link = _open(client, target)
         except netns.NamespaceFailed:
@@ -63,7 +68,8 @@ class Prober:
 
 
 def _open(client: Client, target: Target) -> socket.socket:
-    family = socket.AF_INET6 if ":" in target.address else socket.AF_INET
+    ipv6 = ":" in target.address
+    family = socket.AF_INET6 if ipv6 else socket.AF_INET
     kind = socket.SOCK_DGRAM if target.protocol == "UDP" else socket.SOCK_STREAM
     number = socket.IPPROTO_SCTP if target.protocol == "SCTP" else 0
     if client.netns:
@@ -72,6 +78,8 @@ def _open(client: Client, target: Target) -> socket.socket:
     else:
         link = socket.socket(family, kind, number)
     link.setblocking(False)
+    if ipv6 and kind == socket.SOCK_STREAM:
+        link.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
     return link
 
 
@@ -83,7 +91,13 @@ async def _exchange(link: socket.socket, target: Target) -> str:
         return await _ask_dns(link, over_tcp=target.protocol == "TCP")
     if target.protocol != "UDP":
         return ""
-    await loop.sock_sendall(link, GREETING)
+    try:
+        await loop.sock_sendall(link, GREETING)
+    except PermissionError:
+        # A rule of our own node let it not out. One that refuses has also said so, and that waits to be fetched.
+        if link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED:
+            raise ConnectionRefusedError from None
+        raise
     answer = await loop.sock_recv(link, 65_535)
     return f"answered {len(answer)} bytes"
 
