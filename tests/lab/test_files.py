@@ -67,7 +67,7 @@ def test_a_users_proxy_configuration_is_kept_but_for_what_is_the_nodes_own(state
     assert made["hostnameOverride"] == "node-1"
     assert made["clientConnection"] == {"kubeconfig": str(state.directory / "proxy.kubeconfig"), "qps": 7}
     assert made["conntrack"] == {"min": 5}
-    assert (made["clusterCIDR"], made["detectLocalMode"]) == ("10.244.0.0/16", "NodeCIDR")
+    assert (made["clusterCIDR"], made["detectLocalMode"]) == ("10.244.0.0/16,fd00:1::/32", "NodeCIDR")
     assert (made["apiVersion"], made["kind"]) == ("kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration")
 
 

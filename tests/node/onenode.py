@@ -25,7 +25,8 @@ from clusterip.model.objects import Condition, ContainerStatus, Pod
 from clusterip.model.resources import NAMESPACES, PODS
 from clusterip.model.status import ApiError, Object
 
-NODE, NODE_IP, API_IP = "node-1", "192.168.50.11", "192.168.50.1"
+NODE, NODE_IPS, API_IP = "node-1", ("192.168.50.11", "fd00:50::11"), "192.168.50.1"
+NODE_IP = NODE_IPS[0]
 PROGRAM = (sys.executable, "-m", "clusterip")
 
 KUBECONFIG = """\
@@ -53,8 +54,15 @@ class OneNode:
         argv = (
             *PROGRAM,
             "node",
-            *("--kubeconfig", files["kubeconfig"], "--node-name", NODE, "--node-ip", NODE_IP),
-            *("--pod-cidr", "10.244.1.0/24", "--state-dir", str(self.directory / "state"), "--images", files["images"]),
+            *("--kubeconfig", files["kubeconfig"], "--node-name", NODE, "--node-ip", ",".join(NODE_IPS)),
+            *(
+                "--pod-cidr",
+                "10.244.1.0/24,fd00:1:1::/64",
+                "--state-dir",
+                str(self.directory / "state"),
+                "--images",
+                files["images"],
+            ),
             *("--tls-cert-file", files["node.crt"], "--tls-private-key-file", files["node.key"]),
             *("--token-file", files["token"], "--netns-prefix", self.prefix, "--node-labels", "zone=a,disk="),
         )
@@ -87,7 +95,7 @@ class OneNode:
 def _files(directory: Path) -> Authority:
     authority = Authority("test")
     (directory / "ca.crt").write_bytes(authority.certificate)
-    for name, reached in (("api", (API_IP, "127.0.0.1")), ("node", (NODE, NODE_IP))):
+    for name, reached in (("api", (API_IP, "127.0.0.1")), ("node", (NODE, *NODE_IPS))):
         pair = authority.serving(name, reached)
         (directory / f"{name}.crt").write_bytes(pair.certificate)
         (directory / f"{name}.key").write_bytes(pair.key)
@@ -103,6 +111,7 @@ def _run_lines(space: str) -> None:
     lines = (
         *("link set lo up", "link add eth0 type bridge", "link set eth0 up"),
         *(f"address add {address}/24 dev eth0" for address in (NODE_IP, API_IP)),
+        f"address add {NODE_IPS[1]}/64 dev eth0 nodad",
     )
     subprocess.run(("ip", "-n", space, "-batch", "-"), input="\n".join(lines).encode(), check=True)
 
@@ -251,7 +260,7 @@ def container(pod: Pod, name: str = "c") -> ContainerStatus:
 def connect(space: str, address: str, port: int = 8080) -> socket.socket:
     """A connection from inside a network namespace."""
     with netns.inside(space):
-        client = socket.socket()
+        client = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     try:
         client.settimeout(5)
         client.connect((address, port))

@@ -1,4 +1,4 @@
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,14 @@ def test_addresses_go_round_and_skip_network_gateway_and_broadcast() -> None:
     assert given == [f"10.244.1.{n}" for n in range(2, 7)]
     with pytest.raises(NoAddress, match=r"10\.244\.1\.0/29: no address is free, 5 in use and 0 resting"):
         take(addresses, 5.0)
+
+
+def test_an_ipv6_range_is_gone_through_from_its_second_address() -> None:
+    addresses, given = Addresses(IPv6Network("fd00:1:1::/64")), []
+    for _ in range(15):
+        addresses, address = take(addresses, 0.0)
+        given.append(address)
+    assert (addresses.gateway, given[0], given[-1]) == ("fd00:1:1::1", "fd00:1:1::2", "fd00:1:1::10")
 
 
 def test_an_address_rests_a_minute_before_it_is_given_again() -> None:
@@ -56,13 +64,14 @@ def test_no_address_is_given_to_two_or_again_within_a_minute(steps: list[tuple[f
             addresses = give_back(addresses, in_use.pop(0), now)
 
 
-def test_what_is_held_outlives_the_agent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", [NETWORK, IPv6Network("fd00:1:1::/64")])
+def test_what_is_held_outlives_the_agent(tmp_path: Path, network: IPv4Network | IPv6Network) -> None:
     file = tmp_path / "addresses.json"
-    addresses, first = take(Addresses(NETWORK), 0.0)
+    addresses, first = take(Addresses(network), 0.0)
     addresses, _ = take(addresses, 0.0)
     addresses = give_back(addresses, first, 3.5)
     save(file, addresses)
-    assert load(file, NETWORK) == addresses
+    assert load(file, network) == addresses
 
 
 @pytest.mark.parametrize(
@@ -77,5 +86,6 @@ def test_a_file_that_is_missing_or_damaged_holds_nothing(tmp_path: Path, text: s
 
 def test_a_file_of_another_network_holds_nothing(tmp_path: Path) -> None:
     file = tmp_path / "addresses.json"
-    save(file, take(Addresses(IPv4Network("10.244.2.0/24")), 0.0)[0])
-    assert load(file, NETWORK) == Addresses(NETWORK)
+    for other in (IPv4Network("10.244.2.0/24"), IPv6Network("fd00:1:1::/64")):
+        save(file, take(Addresses(other), 0.0)[0])
+        assert load(file, NETWORK) == Addresses(NETWORK)

@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 from tests.node.onenode import (
     NODE,
     NODE_IP,
+    NODE_IPS,
     Tenant,
     answers,
     ask,
@@ -36,8 +38,9 @@ async def test_a_node_registers_itself_and_renews_its_lease(here: Tenant) -> Non
 
     await eventually(registered)
     node = await here.api.get(NODES, "", NODE, Node)
-    assert {a.type: a.address for a in node.status.addresses} == {"InternalIP": NODE_IP, "Hostname": NODE}
-    assert node.spec.pod_cidr == "10.244.1.0/24"
+    addresses = [("InternalIP", NODE_IPS[0]), ("InternalIP", NODE_IPS[1]), ("Hostname", NODE)]
+    assert [(a.type, a.address) for a in node.status.addresses] == addresses
+    assert (node.spec.pod_cidr, node.spec.pod_cidrs) == ("10.244.1.0/24", ("10.244.1.0/24", "fd00:1:1::/64"))
     assert (
         node.metadata.labels.items()
         >= {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux", "zone": "a"}.items()
@@ -69,29 +72,32 @@ async def test_a_node_that_was_deleted_registers_anew_at_its_next_renewal(here: 
     assert after.spec.pod_cidr == "10.244.1.0/24"
 
 
-async def test_a_pod_runs_in_a_network_of_its_own_with_an_address_of_the_node(here: Tenant) -> None:
+async def test_a_pod_runs_in_a_network_of_its_own_with_an_address_of_each_family(here: Tenant) -> None:
     await here.create("web", echo())
     pod = await here.ready("web")
-    address = pod.status.pod_ip
-    assert address.startswith("10.244.1.")
+    addresses = [ip.ip for ip in pod.status.pod_ips]
+    assert [address.startswith(of) for address, of in zip(addresses, ("10.244.1.", "fd00:1:1::"), strict=True)]
+    assert pod.status.pod_ip == addresses[0]
     assert (pod.status.phase, pod.status.host_ip) == ("Running", NODE_IP)
-    assert [ip.ip for ip in pod.status.pod_ips] == [address]
     assert pod.status.start_time
     assert container(pod, "web").started
-    await eventually(lambda: answers(here.node.space, address))
-    assert ask(here.node.space, address, "/hostname") == (200, "web")
-    links = await run(("ip", "-br", "address"), netns=network(here, "web"))
-    assert f"{address}/32" in links.stdout.decode()
+    links = (await run(("ip", "-br", "address"), netns=network(here, "web"))).stdout.decode()
+    for address in addresses:
+        await eventually(partial(answers, here.node.space, address))
+        assert ask(here.node.space, address, "/hostname") == (200, "web")
+        assert f"{address}/{128 if ':' in address else 32}" in links
 
 
 async def test_pods_of_a_node_reach_each_other_and_themselves(here: Tenant) -> None:
     await here.create("one", echo())
     await here.create("two", echo())
-    one, two = [(await here.ready(name)).status.pod_ip for name in ("one", "two")]
-    await eventually(lambda: answers(network(here, "one"), two))
-    await eventually(lambda: answers(network(here, "two"), one))
-    assert ask(network(here, "one"), two, "/clientip")[1].startswith(f"{one}:")
-    assert ask(network(here, "one"), one, "/clientip")[1].startswith(f"{one}:")
+    pods = [(await here.ready(name)).status.pod_ips for name in ("one", "two")]
+    for one, two in [(a.ip, b.ip) for a, b in zip(*pods, strict=True)]:
+        await eventually(partial(answers, network(here, "one"), two))
+        await eventually(partial(answers, network(here, "two"), one))
+        own = f"[{one}]:" if ":" in one else f"{one}:"
+        assert ask(network(here, "one"), two, "/clientip")[1].startswith(own)
+        assert ask(network(here, "one"), one, "/clientip")[1].startswith(own)
 
 
 async def test_a_container_has_the_files_and_the_environment_that_kubernetes_promises(here: Tenant) -> None:
@@ -107,7 +113,8 @@ async def test_a_container_has_the_files_and_the_environment_that_kubernetes_pro
     _, text = await here.logs("told")
     lines = text.split("\n")
     address, space = pod.status.pod_ip, here.namespace
-    assert f"{address} zero.sub.{space}.svc.cluster.local zero" in lines
+    for own in pod.status.pod_ips:
+        assert f"{own.ip} zero.sub.{space}.svc.cluster.local zero" in lines
     assert "nameserver 10.96.0.10" in lines
     assert any(line.startswith(f"search {space}.svc.cluster.local svc.cluster.local cluster.local") for line in lines)
     assert "options ndots:5" in lines
@@ -299,16 +306,18 @@ async def test_a_host_network_pod_has_the_address_and_the_links_of_the_node(here
     await here.create("host", shell("hostname; ls /sys/class/net"), hostNetwork=True, restartPolicy="Never")
     pod = await here.until("host", lambda pod: pod.status.phase == "Succeeded")
     assert (pod.status.pod_ip, pod.status.host_ip) == (NODE_IP, NODE_IP)
+    assert tuple(ip.ip for ip in pod.status.pod_ips) == NODE_IPS
     _, text = await here.logs("host")
     assert text.split("\n")[0] == NODE
 
 
 async def test_the_agents_port_wants_its_token(here: Tenant) -> None:
-    async def status_of(path: str, *more: str) -> str:
-        argv = ("curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", *more, f"https://{NODE_IP}:10250{path}")
+    async def status_of(path: str, *more: str, host: str = NODE_IP) -> str:
+        argv = ("curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", *more, f"https://{host}:10250{path}")
         return (await run(argv, netns=here.node.space)).stdout.decode()
 
     assert await status_of("/healthz") == "200"
+    assert await status_of("/healthz", host=f"[{NODE_IPS[1]}]") == "200"
     assert await status_of("/pods") == "401"
     assert await status_of("/pods", "-H", "Authorization: Bearer wrong") == "401"
     assert await status_of("/pods", "-H", "Authorization: Bearer agent-secret") == "200"

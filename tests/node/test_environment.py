@@ -23,6 +23,9 @@ POD = Pod(
 )
 
 
+POD_IPS, NODE_IPS = ("10.244.1.7", "fd00:1:1::7"), ("192.168.50.11", "fd00:50::11")
+
+
 def service(
     name: str, namespace: str = "shop", *, ip: str = "10.96.0.20", ports: tuple[ServicePort, ...] = ()
 ) -> Service:
@@ -35,7 +38,7 @@ KUBERNETES = service("kubernetes", "default", ip="10.96.0.1", ports=(ServicePort
 
 def context(pod: Pod = POD, *services: Service) -> Context:
     config = ConfigMap(metadata=ObjectMeta(name="settings"), data={"colour": "red", "size": "9"})
-    return Context(pod, "10.244.1.7", "192.168.50.11", "node-1", "web-0", services, {"settings": config})
+    return Context(pod, POD_IPS, NODE_IPS, "node-1", "web-0", services, {"settings": config})
 
 
 def container(*env: EnvVar, env_from: tuple[EnvFromSource, ...] = ()) -> Container:
@@ -127,7 +130,9 @@ def test_a_variable_may_use_those_before_it_and_services() -> None:
         ("metadata.annotations['a/b']", "note"),
         ("spec.nodeName", "node-1"),
         ("status.podIP", "10.244.1.7"),
+        ("status.podIPs", "10.244.1.7,fd00:1:1::7"),
         ("status.hostIP", "192.168.50.11"),
+        ("status.hostIPs", "192.168.50.11,fd00:50::11"),
     ],
 )
 def test_fields_of_the_pod_are_told(path: str, value: str) -> None:

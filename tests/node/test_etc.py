@@ -41,7 +41,7 @@ def pod(**spec: object) -> Pod:
     ],
 )
 def test_the_policy_and_the_config_make_the_resolver(spec: dict[str, object], expected: Resolver) -> None:
-    assert etc.resolver(pod(**spec), "10.96.0.10", "cluster.local", OF_HOST) == expected
+    assert etc.resolver(pod(**spec), ("10.96.0.10",), "cluster.local", OF_HOST) == expected
 
 
 words = st.text("abcdefghij.:0123456789-", min_size=1, max_size=12)
@@ -60,20 +60,20 @@ def test_any_text_is_read(text: str) -> None:
 
 def test_hosts_name_the_pod_and_its_aliases() -> None:
     aliases = (HostAlias("192.0.2.7", ("db", "db.example")),)
-    lines = etc.hosts(pod(host_aliases=aliases), "10.244.1.7", "cluster.local", "").split("\n")
+    lines = etc.hosts(pod(host_aliases=aliases), ("10.244.1.7", "fd00:1:1::7"), "cluster.local", "").split("\n")
     assert lines[0] == "127.0.0.1 localhost"
-    assert lines[-3:] == ["10.244.1.7 web-0", "192.0.2.7 db db.example", ""]
+    assert lines[-4:] == ["10.244.1.7 web-0", "fd00:1:1::7 web-0", "192.0.2.7 db db.example", ""]
 
 
 def test_a_pod_with_a_subdomain_is_named_in_full_first() -> None:
-    text = etc.hosts(pod(hostname="zero", subdomain="web"), "10.244.1.7", "cluster.local", "")
+    text = etc.hosts(pod(hostname="zero", subdomain="web"), ("10.244.1.7",), "cluster.local", "")
     assert "10.244.1.7 zero.web.shop.svc.cluster.local zero\n" in text
 
 
 def test_a_host_network_pod_keeps_the_file_of_its_host() -> None:
     aliases = (HostAlias("192.0.2.7", ("db",)),)
     text = etc.hosts(
-        pod(host_network=True, host_aliases=aliases), "192.168.50.11", "cluster.local", "127.0.0.1 here\n\n"
+        pod(host_network=True, host_aliases=aliases), ("192.168.50.11",), "cluster.local", "127.0.0.1 here\n\n"
     )
     assert text == "127.0.0.1 here\n192.0.2.7 db\n"
 

@@ -41,7 +41,9 @@ def pod(*names: str, policy: str = "Always", init: tuple[Container, ...] = (), *
 
 
 def facts(*statuses: ContainerStatus, over: bool = False) -> Facts:
-    return Facts("192.168.50.11", NOW, "10.244.1.7", {s.name: s for s in statuses}, over)
+    return Facts(
+        ("192.168.50.11", "fd00:50::11"), NOW, ("10.244.1.7", "fd00:1:1::7"), {s.name: s for s in statuses}, over
+    )
 
 
 SIDECAR = Container(name="side", restart_policy="Always")
@@ -176,8 +178,10 @@ def test_the_document_says_what_the_api_requires_also_where_it_is_empty() -> Non
     }
     assert made["containerStatuses"][1]["state"] == {"waiting": {"reason": "PodInitializing"}}
     assert made["initContainerStatuses"][0]["name"] == "init"
-    assert made["podIPs"] == [{"$patch": "replace"}, {"ip": "10.244.1.7"}]
-    placeless = document(replace(seen, pod_ip=""), pod("a"), ())
+    assert (made["podIP"], made["hostIP"]) == ("10.244.1.7", "192.168.50.11")
+    assert made["podIPs"] == [{"$patch": "replace"}, {"ip": "10.244.1.7"}, {"ip": "fd00:1:1::7"}]
+    assert made["hostIPs"] == [{"$patch": "replace"}, {"ip": "192.168.50.11"}, {"ip": "fd00:50::11"}]
+    placeless = document(replace(seen, pod_ips=()), pod("a"), ())
     assert (placeless["podIP"], placeless["podIPs"]) == (None, [{"$patch": "replace"}])
 
 

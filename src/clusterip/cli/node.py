@@ -1,14 +1,18 @@
 """`clusterip node`: the node agent."""
 
 import logging
-from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from collections.abc import Sequence
+from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
 from clusterip.cli.running import run_until_told
 from clusterip.errors import BadInput, in_words
+
+if TYPE_CHECKING:
+    from clusterip.node.addresses import Network
 
 FILE = click.Path(path_type=Path)
 
@@ -39,11 +43,13 @@ class Options(TypedDict):
 @click.command(help=HELP)
 @click.option("--kubeconfig", required=True, help="Where the API server is, and who we are.")
 @click.option("--node-name", required=True)
-@click.option("--node-ip", required=True, help="Our InternalIP.")
-@click.option("--pod-cidr", required=True, help="Addresses for our pods; the first is the bridge's.")
+@click.option("--node-ip", required=True, metavar="IP[,IP]", help="Our InternalIPs: one, or one a family.")
+@click.option(
+    "--pod-cidr", required=True, metavar="CIDR[,CIDR]", help="Addresses for our pods; the first is the bridge's."
+)
 @click.option("--state-dir", required=True, type=FILE, help="Logs, addresses in use, and what to clean up.")
 @click.option("--images", type=FILE, help="YAML: what program an image name stands for.")
-@click.option("--cluster-dns", default="10.96.0.10", show_default=True)
+@click.option("--cluster-dns", default="10.96.0.10", show_default=True, metavar="IP[,IP]")
 @click.option("--cluster-domain", default="cluster.local", show_default=True)
 @click.option("--tls-cert-file", type=FILE, help="Our certificate; none: logs and exec are not served.")
 @click.option("--tls-private-key-file", type=FILE, help="The key of --tls-cert-file.")
@@ -70,11 +76,11 @@ def command(**options: Unpack[Options]) -> None:
         serving = Serving(options["tls_cert_file"], options["tls_private_key_file"], token, options["port"])
     settings = Settings(
         node_name=options["node_name"],
-        node_ip=_address(options["node_ip"], "--node-ip"),
-        pod_cidr=_network(options["pod_cidr"]),
+        node_ips=_addresses(options["node_ip"], "--node-ip"),
+        pod_cidrs=_networks(options["pod_cidr"]),
         state_dir=options["state_dir"],
         images=(*table, *images.built_in(str(Path(options["kubeconfig"]).resolve()), options["cluster_domain"])),
-        cluster_dns=_address(options["cluster_dns"], "--cluster-dns"),
+        cluster_dns=_addresses(options["cluster_dns"], "--cluster-dns"),
         cluster_domain=options["cluster_domain"],
         serving=serving,
         labels=_labels(options["node_labels"]),
@@ -90,21 +96,30 @@ def _read(path: Path, option: str) -> str:
         raise BadInput(f"{option} {path}: cannot be read, {in_words(error)}") from None
 
 
-def _address(text: str, option: str) -> str:
+def _addresses(text: str, option: str) -> tuple[str, ...]:
     try:
-        return str(IPv4Address(text))
-    except AddressValueError as error:
-        raise BadInput(f"{option} {text}: not an IPv4 address, {error}") from None
-
-
-def _network(text: str) -> IPv4Network:
-    try:
-        network = IPv4Network(text)
+        found = [ip_address(word.strip()) for word in text.split(",")]
     except ValueError as error:
-        raise BadInput(f"--pod-cidr {text}: {error}", hint="write it as 10.244.1.0/24") from None
-    if network.prefixlen > 30:
-        raise BadInput(f"--pod-cidr {text}: has no room for a gateway and a pod", hint="a /24 is usual")
-    return network
+        raise BadInput(f"{option} {text}: {error}", hint="write it as 192.168.50.11,fd00:50::11") from None
+    _one_a_family([address.version for address in found], f"{option} {text}")
+    return tuple(map(str, found))
+
+
+def _networks(text: str) -> "tuple[Network, ...]":
+    try:
+        found = [ip_network(word.strip()) for word in text.split(",")]
+    except ValueError as error:
+        raise BadInput(f"--pod-cidr {text}: {error}", hint="write it as 10.244.1.0/24,fd00:1:1::/64") from None
+    _one_a_family([network.version for network in found], f"--pod-cidr {text}")
+    for network in found:
+        if network.num_addresses < 4:
+            raise BadInput(f"--pod-cidr {network}: has no room for a gateway and a pod", hint="/24 and /64 are usual")
+    return tuple(found)
+
+
+def _one_a_family(versions: Sequence[int], said: str) -> None:
+    if len(set(versions)) != len(versions):
+        raise BadInput(f"{said}: at most one of each family")
 
 
 def _labels(text: str) -> dict[str, str]:

@@ -97,7 +97,7 @@ def _nodes(report: "Report") -> list[tuple[str, ...]]:
     return [
         (
             node.name,
-            node.address,
+            ", ".join(node.addresses),
             "[green]yes[/]" if node.ready else "[red]no[/]",
             str(node.pods),
             f"[red]{escape(node.proxy_error)}[/]" if node.proxy_error else str(node.proxy.get("mode", "")),

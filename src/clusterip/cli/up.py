@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 HELP = """Bring up a cluster of several nodes on this machine, in network namespaces: an API server and controllers for
 kubectl, and on each node an agent that runs pods as processes, and a proxy. No container engine, no images.
 
-Addresses: pods 10.244.N.0/24 on node-N, Services 10.96.0.0/16, nodes 192.168.50.(10+N). This machine's own network
-gets no link, no route and no rule, but for --host-access.
+Addresses: pods 10.244.N.0/24 and fd00:1:N::/64 on node-N, Services 10.96.0.0/16 and fd00:96::/112, nodes
+192.168.50.(10+N) and fd00:50::(10+N). This machine's own network gets no link, no route and no rule, but for
+--host-access.
 """
 
 
@@ -28,7 +29,15 @@ gets no link, no route and no rule, but for --host-access.
 @click.option("--proxy-mode", default="iptables", show_default=True)
 @click.option("--iptables-variant", default="", help="nft or legacy; as `iptables` of this machine if not given.")
 @click.option("--host-access", is_flag=True, help="One link and one route, so that this machine reaches the Services.")
-@click.option("--service-cidr", default="10.96.0.0/16", show_default=True, help="Addresses of the Services.")
+@click.option(
+    "--ip-family", default="", help="Of nodes and pods: dual, ipv4 or ipv6.  [default: dual, if there is IPv6]"
+)
+@click.option(
+    "--service-cidr",
+    default="",
+    metavar="CIDR[,CIDR]",
+    help="Addresses of the Services, the primary family first.  [default: 10.96.0.0/16,fd00:96::/112]",
+)
 @click.option("--node-port-range", default="30000-32767", show_default=True)
 @click.option("--images", default="", metavar="FILE", help="YAML: what program an image name stands for.")
 @click.option("--proxy-config", default="", metavar="FILE", help="kube-proxy's configuration, completed for each node.")
@@ -68,9 +77,11 @@ def _plan(**options: object) -> "Plan":
     """From the options as click has them."""
     import msgspec
 
+    from clusterip.lab.network import has_ipv6
     from clusterip.lab.plan import Plan, checked
 
     options["node_ports"] = options.pop("node_port_range")
+    options["ip_family"] = options["ip_family"] or ("dual" if has_ipv6() else "ipv4")
     return checked(msgspec.convert(options, Plan))
 
 

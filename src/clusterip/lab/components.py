@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from clusterip.lab.plan import API_PORT, CONTROL_PLANE, CONTROL_PLANE_IP, DOMAIN, Plan, node_ip, pod_cidr, prefix
+from clusterip.lab.plan import API_PORT, CONTROL_PLANE, DOMAIN, Plan, prefix
 from clusterip.lab.state import State
 
 PROGRAM = (sys.executable, "-m", "clusterip")
@@ -50,9 +50,9 @@ def _apiserver(plan: Plan, state: State, sockets: tuple[int, ...]) -> Component:
         *("--token-auth-file", str(state.pki / "tokens.csv")),
         *("--kubelet-ca-file", str(state.pki / "ca.crt")),
         *("--kubelet-token-file", str(state.pki / "agents.token")),
-        *("--service-cluster-ip-range", plan.service_cidr),
+        *("--service-cluster-ip-range", ",".join(map(str, plan.service_ranges))),
         *("--service-node-port-range", plan.node_ports),
-        *("--advertise-address", CONTROL_PLANE_IP),
+        *("--advertise-address", plan.control_plane_ips[0]),
         *("--advertise-port", str(API_PORT)),
     )
     return Component(name="apiserver", argv=argv, netns=plan.netns(CONTROL_PLANE), listen_fds=sockets)
@@ -68,12 +68,12 @@ def _agent(plan: Plan, state: State, node: str) -> Component:
         *PROGRAM,
         "node",
         *("--node-name", node),
-        *("--node-ip", node_ip(node)),
-        *("--pod-cidr", pod_cidr(node)),
+        *("--node-ip", ",".join(plan.node_ips(node))),
+        *("--pod-cidr", ",".join(plan.pod_cidrs(node))),
         *("--kubeconfig", str(state.directory / f"{node}.kubeconfig")),
         *("--state-dir", str(state.directory / node)),
         *("--images", str(state.directory / "images.yaml")),
-        *("--cluster-dns", plan.dns_ip),
+        *("--cluster-dns", ",".join(plan.dns_ips)),
         *("--cluster-domain", DOMAIN),
         *("--tls-cert-file", str(state.pki / f"{node}.crt")),
         *("--tls-private-key-file", str(state.pki / f"{node}.key")),
@@ -86,7 +86,7 @@ def _agent(plan: Plan, state: State, node: str) -> Component:
 
 
 def _proxy(plan: Plan, state: State, node: str) -> Component:
-    argv = (*PROGRAM, "proxy", "--config", str(state.directory / f"{node}.proxy.yaml"))
+    argv = (*PROGRAM, "proxy", "--config", str(state.proxy_configuration_of(node)))
     return Component(
         name=f"proxy of {node}", argv=argv, netns=plan.netns(node), environment=environment(plan, state, node)
     )

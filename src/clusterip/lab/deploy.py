@@ -36,7 +36,8 @@ def dns_service(plan: Plan) -> Object:
         "metadata": {"name": DNS_SERVICE, "namespace": DNS_NAMESPACE, "labels": DNS_LABELS},
         "spec": {
             "selector": DNS_LABELS,
-            "clusterIP": plan.dns_ip,
+            "clusterIPs": list(plan.dns_ips),
+            "ipFamilyPolicy": "SingleStack" if len(plan.dns_ips) == 1 else "RequireDualStack",
             "ports": [
                 {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},
                 {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53},

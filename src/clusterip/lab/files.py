@@ -11,13 +11,12 @@ import yaml
 from clusterip.errors import BadInput, Unavailable
 from clusterip.lab import cgroups
 from clusterip.lab.certificates import Authority, token
-from clusterip.lab.plan import API_PORT, CONTROL_PLANE_IP, DOMAIN, PODS, Plan, node_ip
+from clusterip.lab.plan import API_PORT, DOMAIN, METRICS_PORT, RANGES, Plan
 from clusterip.lab.state import State, write
 from clusterip.node import images as image_table
 from clusterip.proxy import configfile, rules
 
 ADMIN, CONTROLLERS, PROXY = "admin", "controllers", "proxy"
-API_INSIDE = f"https://{CONTROL_PLANE_IP}:{API_PORT}"
 # user of a kubeconfig -> name and groups, as in Kubernetes; nodes come on top
 USERS: Mapping[str, tuple[str, str]] = {
     ADMIN: ("kubernetes-admin", "system:masters"),
@@ -49,26 +48,32 @@ def write_all(plan: Plan, state: State, given: Given, loopback_port: int) -> Non
         f"kubernetes.default.svc.{DOMAIN}",
         "localhost",
         "127.0.0.1",
-        CONTROL_PLANE_IP,
+        *plan.control_plane_ips,
         plan.api_service_ip,
     )
     _write_pair(state, authority, "apiserver", names)
     tokens = {user: token() for user in (*USERS, *plan.node_names)}
     for node in plan.node_names:
-        _write_pair(state, authority, node, (node, node_ip(node)))
+        _write_pair(state, authority, node, (node, *plan.node_ips(node)))
     write(state.pki / "agents.token", token() + "\n")  # what the API server shows to the node agents
     write(state.pki / "tokens.csv", "".join(_token_line(user, secret) for user, secret in tokens.items()))
     for user, secret in tokens.items():
         # The admin comes from any shell of this machine, the others are on the fabric.
-        server = f"https://127.0.0.1:{loopback_port}" if user == ADMIN else API_INSIDE
+        server = f"https://127.0.0.1:{loopback_port}" if user == ADMIN else api_inside(plan)
         write(
             state.directory / f"{user}.kubeconfig", kubeconfig(plan.name, user, (server, authority.certificate), secret)
         )
     for node in plan.node_names:
-        write(state.directory / f"{node}.proxy.yaml", proxy_config(plan, state, node, given.proxy))
+        write(state.proxy_configuration_of(node), proxy_config(plan, state, node, given.proxy))
     write(state.directory / "images.yaml", yaml.safe_dump(dict(given.images), sort_keys=False))
     if plan.iptables_variant:
         _choose_iptables(state.directory / "bin", plan.iptables_variant)
+
+
+def api_inside(plan: Plan) -> str:
+    """The URL of the API server on the fabric."""
+    address = plan.control_plane_ips[0]
+    return f"https://{f'[{address}]' if ':' in address else address}:{API_PORT}"
 
 
 def _token_line(user: str, secret: str) -> str:
@@ -109,12 +114,15 @@ def proxy_config(plan: Plan, state: State, node: str, given: Mapping[str, object
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": plan.proxy_mode,
-        "clusterCIDR": str(PODS),
+        "clusterCIDR": ",".join(str(RANGES[family].pods) for family in plan.families),
         # Most CNI plug-ins masquerade what a pod sends to another node's address; here nothing does. If that node took
         # the pod for one of its own, it would send the packet on to any endpoint, and the answer would pass it by.
         **({} if "clusterCIDR" in given else {"detectLocalMode": "NodeCIDR"}),
         # These are settings of the whole machine, which a node's namespace cannot, and must not, change.
         "conntrack": {"maxPerCore": 0, "min": 0},
+        # Nothing is bound to it: it says which family is the first.
+        "bindAddress": "0.0.0.0" if plan.families[0] == "IPv4" else "::",  # noqa: S104
+        "metricsBindAddress": f"127.0.0.1:{METRICS_PORT}",
         **given,
         "hostnameOverride": node,
     }

@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import ip_address
 
 from clusterip.allocation.bands import Bands, address_bands, port_bands
 from clusterip.client.api import Api
 from clusterip.client.kubeconfig import load
 from clusterip.errors import ClusterIPError
-from clusterip.lab.plan import Plan, node_ip
+from clusterip.lab.plan import Plan
 from clusterip.lab.processes import alive
 from clusterip.lab.proxies import proxy_status
 from clusterip.lab.state import ComponentStatus, State
@@ -45,7 +45,7 @@ class BandUse:
 @dataclass(frozen=True, slots=True)
 class NodeLine:
     name: str
-    address: str
+    addresses: tuple[str, ...]
     ready: bool
     pods: int
     proxy: Object  # what its /status says
@@ -101,7 +101,7 @@ async def report(plan: Plan, state: State) -> Report:
     except (ClusterIPError, TimeoutError) as failed:
         error = failed.message if isinstance(failed, ClusterIPError) else "it does not answer"
     lines = [
-        NodeLine(name, node_ip(name), name in nodes and is_ready(nodes[name]), pods[name], *said)
+        NodeLine(name, plan.node_ips(name), name in nodes and is_ready(nodes[name]), pods[name], *said)
         for name, said in zip(plan.node_names, await proxies, strict=True)
     ]
     return Report(
@@ -141,13 +141,16 @@ async def _api(api: Api, plan: Plan, server: str) -> ApiLine:
 
 def band_use(plan: Plan, addresses: list[str], services: "tuple[Service, ...] | list[Service]") -> tuple[BandUse, ...]:
     """How full the ranges are, by what the API's objects hold."""
-    network = IPv4Network(plan.service_cidr)
-    held = [int(IPv4Address(a)) for a in addresses if ":" not in a and IPv4Address(a) in network]
+    held = [ip_address(a) for a in addresses]
     first, last = (int(part) for part in plan.node_ports.split("-"))
     ports = {p.node_port for s in services for p in s.spec.ports or () if p.node_port}
     ports |= {s.spec.health_check_node_port for s in services if s.spec.health_check_node_port}
     return (
-        *_uses(plan.service_cidr, address_bands(network), held),
+        *(
+            use
+            for network in plan.service_ranges
+            for use in _uses(str(network), address_bands(network), [int(a) for a in held if a in network])
+        ),
         *_uses(plan.node_ports, port_bands(first, last), sorted(p for p in ports if first <= p <= last)),
     )
 
@@ -183,7 +186,7 @@ def document(found: Report) -> Object:
         "nodes": [
             {
                 "name": n.name,
-                "address": n.address,
+                "addresses": list(n.addresses),
                 "ready": n.ready,
                 "pods": n.pods,
                 "proxy": n.proxy or None,

@@ -16,7 +16,7 @@ from clusterip.errors import BadInput, Unavailable
 from clusterip.kernel import netns
 from clusterip.lab import cgroups, deploy, down, files, network
 from clusterip.lab.components import components
-from clusterip.lab.plan import API_PORT, CONTROL_PLANE, CONTROL_PLANE_IP, Plan
+from clusterip.lab.plan import API_PORT, CONTROL_PLANE, Plan
 from clusterip.lab.processes import alive
 from clusterip.lab.state import State, write
 from clusterip.lab.wait import Waiter
@@ -56,6 +56,8 @@ def preflight(plan: Plan) -> None:
             raise Unavailable(f"{program}: no such program", hint=f"apt-get install {package}")
     if not os.path.exists("/proc/self/ns/net"):
         raise Unavailable("network namespaces: this kernel has none", hint="it needs CONFIG_NET_NS")
+    if "IPv6" in plan.families and not network.has_ipv6():
+        raise Unavailable(f"--ip-family {plan.ip_family}: this kernel has no IPv6", hint="--ip-family ipv4")
     if plan.iptables_variant and shutil.which(f"iptables-{plan.iptables_variant}") is None:
         raise Unavailable(f"iptables-{plan.iptables_variant}: no such program", hint="apt-get install iptables")
 
@@ -106,12 +108,13 @@ class Rise:
         with ExitStack() as stack:
             loopback = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
             with netns.inside(self._plan.netns(CONTROL_PLANE)):
-                fabric = stack.enter_context(socket.create_server((CONTROL_PLANE_IP, API_PORT), backlog=512))
+                fabric = [stack.enter_context(_listener(address)) for address in self._plan.control_plane_ips]
             groups = cgroups.make(self._plan)
             files.write_all(self._plan, self._state, self._given, loopback.getsockname()[1])
-            for listener in (loopback, fabric):
+            for listener in (loopback, *fabric):
                 listener.set_inheritable(True)
-            made = components(self._plan, self._state, (loopback.fileno(), fabric.fileno()), groups)
+            numbers = (loopback.fileno(), *(listener.fileno() for listener in fabric))
+            made = components(self._plan, self._state, numbers, groups)
             write(self._state.directory / "components.json", msgspec.json.encode(made))
             leave_supervisor(self._state)
         # Last: without it, whatever is there is a remainder.
@@ -133,17 +136,22 @@ class Rise:
     async def _dns(self) -> str:
         async with Api(load(str(self._state.kubeconfig)), user_agent="clusterip-up") as api:
             await self._waiter.endpoints(api, "kube-system", "kube-dns")
-        return self._plan.dns_ip
+        return ", ".join(self._plan.dns_ips)
 
     async def _client(self) -> str:
         async with Api(load(str(self._state.kubeconfig)), user_agent="clusterip-up") as api:
             pod = await self._waiter.pod(api, "default", deploy.CLIENT)
-        return f"{pod.status.pod_ip} on {pod.spec.node_name}"
+        return f"{', '.join(ip.ip for ip in pod.status.pod_ips)} on {pod.spec.node_name}"
 
     async def _proxies(self) -> str:
         async with Api(load(str(self._state.kubeconfig)), user_agent="clusterip-up") as api:
             await self._waiter.proxies(api, self._plan)
         return ""
+
+
+def _listener(address: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, API_PORT), family=family, backlog=512)
 
 
 def leave_supervisor(state: State) -> None:

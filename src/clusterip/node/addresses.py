@@ -1,4 +1,4 @@
-"""Addresses for the pods of a node, none given again too soon. Pure, but for `load` and `save`.
+"""Addresses of one family for the pods of a node, none given again too soon. Pure, but for `load` and `save`.
 
 A connection may outlive the pod it went to, in a peer, in a cache, in connection tracking. An address that was given
 back rests before another pod gets it, also across restarts of the agent.
@@ -8,11 +8,14 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeAlias
 
 from clusterip.errors import ClusterIPError
+
+Network: TypeAlias = IPv4Network | IPv6Network
 
 REST = 60.0  # seconds between two pods with the same address
 IN_USE = None
@@ -29,7 +32,7 @@ class NoAddress(ClusterIPError):
 class Addresses:
     """`held`: address -> when it was given back (seconds since 1970), or None while it is in use."""
 
-    network: IPv4Network
+    network: Network
     held: Mapping[str, float | None] = field(default_factory=lambda: MappingProxyType({}))
     last: str = ""  # given last
 
@@ -42,10 +45,10 @@ def take(addresses: Addresses, now: float) -> tuple[Addresses, str]:
     """The next free one after the last. Raises NoAddress."""
     network = addresses.network
     held = {a: since for a, since in addresses.held.items() if since is IN_USE or now - since < REST}
-    first, size = int(network.network_address) + 2, network.num_addresses - 3  # without network, gateway, broadcast
-    start = int(IPv4Address(addresses.last)) + 1 - first if addresses.last else 0
+    first, size = network.network_address + 2, network.num_addresses - 3  # without network, gateway, broadcast
+    start = int(ip_address(addresses.last)) + 1 - int(first) if addresses.last else 0
     for step in range(max(size, 0)):
-        candidate = str(IPv4Address(first + (start + step) % size))
+        candidate = str(first + (start + step) % size)
         if candidate not in held:
             held[candidate] = IN_USE
             return Addresses(network, MappingProxyType(held), candidate), candidate
@@ -60,15 +63,15 @@ def give_back(addresses: Addresses, address: str, now: float) -> Addresses:
     return Addresses(addresses.network, MappingProxyType({**addresses.held, address: now}), addresses.last)
 
 
-def load(path: Path, network: IPv4Network) -> Addresses:
+def load(path: Path, network: Network) -> Addresses:
     """What `save` wrote; nothing held where there is no such file, or one of another network."""
     try:
         found = json.loads(path.read_text())
-        held = {str(IPv4Address(a)): None if t is None else float(t) for a, t in found["held"].items()}
-        last = str(IPv4Address(found["last"])) if found["last"] else ""
+        held = {str(ip_address(a)): None if t is None else float(t) for a, t in found["held"].items()}
+        last = str(ip_address(found["last"])) if found["last"] else ""
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return Addresses(network)
-    if not all(IPv4Address(a) in network for a in (*held, *((last,) if last else ()))):
+    if not all(ip_address(a) in network for a in (*held, *((last,) if last else ()))):
         return Addresses(network)
     return Addresses(network, MappingProxyType(held), last)
 

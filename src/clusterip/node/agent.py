@@ -47,7 +47,7 @@ async def run(connection: Connection, settings: Settings) -> Never:
         async with asyncio.TaskGroup() as tasks:
             agent = Agent(tools, mirror, tasks)
             if settings.serving:
-                await server.start(stack, settings.serving, settings.node_ip, agent.lives, tools)
+                await server.start(stack, settings.serving, settings.node_ips, agent.lives, tools)
             tasks.create_task(mirror.run(), name="mirror")
             tasks.create_task(recorder.run(), name="events")
             tasks.create_task(registration.run(api, settings), name="registration")

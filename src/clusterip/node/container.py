@@ -251,7 +251,7 @@ class ContainerLife:
         """A startup probe until it has succeeded (true), the others for ever; or until they have the container
         killed."""
         target = probers.Target(
-            self._around.sandbox.address,
+            self._around.sandbox.addresses[0],
             probers.named_ports(self.container),
             lambda argv: self._beside(argv, process),
         )
@@ -315,7 +315,9 @@ class ContainerLife:
             return "" if result.code == 0 else f"Exec lifecycle hook failed, {result.code}: {result.output[:300]}"
         if hook.http_get:
             target = probers.Target(
-                self._around.sandbox.address, probers.named_ports(self.container), lambda a: self._beside(a, process)
+                self._around.sandbox.addresses[0],
+                probers.named_ports(self.container),
+                lambda a: self._beside(a, process),
             )
             return (await probers.http_get(self._around.tools.probing, hook.http_get, target)).message
         if hook.sleep:

@@ -26,8 +26,8 @@ class Context:
     """What the environment of a pod's containers is made from."""
 
     pod: Pod
-    pod_ip: str
-    host_ip: str
+    pod_ips: tuple[str, ...]  # the primary one first, as the node's
+    host_ips: tuple[str, ...]
     node_name: str
     hostname: str
     services: tuple[Service, ...] = ()  # of all namespaces
@@ -156,10 +156,10 @@ def field_value(context: Context, path: str) -> str:
         "metadata.uid": lambda: pod.metadata.uid,
         "spec.nodeName": lambda: context.node_name,
         "spec.serviceAccountName": lambda: "default",
-        "status.podIP": lambda: context.pod_ip,
-        "status.podIPs": lambda: context.pod_ip,
-        "status.hostIP": lambda: context.host_ip,
-        "status.hostIPs": lambda: context.host_ip,
+        "status.podIP": lambda: context.pod_ips[0],
+        "status.podIPs": lambda: ",".join(context.pod_ips),
+        "status.hostIP": lambda: context.host_ips[0],
+        "status.hostIPs": lambda: ",".join(context.host_ips),
     }
     if path in plain:
         return plain[path]()

@@ -28,8 +28,8 @@ def hostname(pod: Pod, node: str) -> str:
     return (pod.spec.hostname or pod.metadata.name)[:HOSTNAME_MAX].rstrip("-.")
 
 
-def hosts(pod: Pod, address: str, cluster_domain: str, of_host: str) -> str:
-    """`of_host`: the text of the host's own file, which host-network pods go on using."""
+def hosts(pod: Pod, addresses: Iterable[str], cluster_domain: str, of_host: str) -> str:
+    """`addresses`: the pod's own. `of_host`: the text of the host's own file, which host-network pods go on using."""
     aliases = [" ".join((alias.ip, *alias.hostnames)) for alias in pod.spec.host_aliases]
     if pod.spec.host_network:
         return "\n".join((of_host.rstrip("\n"), *aliases)) + "\n"
@@ -38,7 +38,8 @@ def hosts(pod: Pod, address: str, cluster_domain: str, of_host: str) -> str:
     if pod.spec.subdomain:
         names.insert(0, f"{name}.{pod.spec.subdomain}.{pod.metadata.namespace}.svc.{cluster_domain}")
     standard = ("127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback")
-    return "\n".join((*standard, " ".join((address, *names)), *aliases)) + "\n"
+    own = (" ".join((address, *names)) for address in addresses)
+    return "\n".join((*standard, *own, *aliases)) + "\n"
 
 
 def parse(text: str) -> Resolver:
@@ -64,7 +65,7 @@ def text(resolver: Resolver) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def resolver(pod: Pod, cluster_dns: str, cluster_domain: str, of_host: Resolver) -> Resolver:
+def resolver(pod: Pod, cluster_dns: tuple[str, ...], cluster_domain: str, of_host: Resolver) -> Resolver:
     """By dnsPolicy, then with dnsConfig put on top. An unset policy is ClusterFirst; that of a host-network pod is
     Default, unless it is ClusterFirstWithHostNet."""
     policy = pod.spec.dns_policy or "ClusterFirst"
@@ -77,7 +78,7 @@ def resolver(pod: Pod, cluster_dns: str, cluster_domain: str, of_host: Resolver)
             found = of_host
         case _:
             own = (f"{pod.metadata.namespace}.svc.{cluster_domain}", f"svc.{cluster_domain}", cluster_domain)
-            found = Resolver((cluster_dns,), own + of_host.searches, ("ndots:5",))
+            found = Resolver(cluster_dns, own + of_host.searches, ("ndots:5",))
     return _merged(found, pod.spec.dns_config or DNSConfig())
 
 

@@ -46,7 +46,7 @@ class NotMapped:
 def built_in(kubeconfig: str, cluster_domain: str) -> tuple[Entry, ...]:
     """`kubeconfig`: what the name server uses to reach the API server."""
     program = (sys.executable, "-m", "clusterip")
-    dns = ("dns", "--kubeconfig", kubeconfig, "--cluster-domain", cluster_domain, "--http", "0.0.0.0:9153")
+    dns = ("dns", "--kubeconfig", kubeconfig, "--cluster-domain", cluster_domain, "--http", ":9153")
     return (
         # By its path and without site-packages: it needs neither, and starts in a third of the time.
         Entry("clusterip/echo", argv=(sys.executable, "-I", "-S", str(ECHO))),

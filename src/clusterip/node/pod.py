@@ -38,7 +38,7 @@ class PodLife:
             s.name: status.after_restart(s, now)
             for s in (*pod.status.init_container_statuses, *pod.status.container_statuses)
         }
-        facts = Facts(host_ip=tools.settings.node_ip, start_time=pod.status.start_time or now, containers=known)
+        facts = Facts(host_ips=tools.settings.node_ips, start_time=pod.status.start_time or now, containers=known)
         self._publisher = Publisher(tools.api, pod, facts)
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class PodLife:
         if self._ran_its_course():
             return
         sandbox = await self._place()
-        self._publisher.changed(pod_ip=sandbox.address)
+        self._publisher.changed(pod_ips=sandbox.addresses)
         around = Surroundings(
             self._tools, lambda: self.pod, sandbox, lambda: self._context(sandbox), self._publisher.container
         )
@@ -161,8 +161,8 @@ class PodLife:
                 raise ConfigError(error.message) from error
         return Context(
             pod=pod,
-            pod_ip=sandbox.address,
-            host_ip=settings.node_ip,
+            pod_ips=sandbox.addresses,
+            host_ips=settings.node_ips,
             node_name=settings.node_name,
             hostname=sandbox.hostname,
             services=self._tools.services(),

@@ -55,7 +55,9 @@ async def _register(api: Api, settings: Settings, started: float) -> str:
     await _create_if_missing(api, NODES, "", node(settings))
     body = {"metadata": {"labels": labels(settings)}, "spec": _spec(settings)}
     await api.patch(NODES, "", settings.node_name, body)
-    said = {"status": node_status(settings, rfc3339(started), rfc3339(time.time()))}
+    status = node_status(settings, rfc3339(started), rfc3339(time.time()))
+    # The merge key of addresses is their type, of which there may be two.
+    said = {"status": {**status, "addresses": [{"$patch": "replace"}, *status["addresses"]]}}
     found = await api.patch(NODES, "", settings.node_name, said, subresource="status", kind=PatchKind.STRATEGIC)
     owner: str = found["metadata"]["uid"]
     await _create_if_missing(api, LEASES, LEASE_NAMESPACE, _lease(settings, owner))
@@ -91,7 +93,8 @@ def node(settings: Settings) -> Object:
 
 
 def _spec(settings: Settings) -> Object:
-    return {"podCIDR": str(settings.pod_cidr), "podCIDRs": [str(settings.pod_cidr)]}
+    ranges = [str(network) for network in settings.pod_cidrs]
+    return {"podCIDR": ranges[0], "podCIDRs": ranges}
 
 
 def labels(settings: Settings) -> dict[str, str]:
@@ -113,7 +116,7 @@ def node_status(settings: Settings, started: str, now: str) -> Object:
     )
     return {
         "addresses": [
-            {"type": "InternalIP", "address": settings.node_ip},
+            *({"type": "InternalIP", "address": address} for address in settings.node_ips),
             {"type": "Hostname", "address": settings.node_name},
         ],
         "capacity": capacity,

@@ -10,7 +10,7 @@ import hmac
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,10 +36,10 @@ PING = 30.0  # seconds between pings to a client of exec
 
 
 async def start(
-    stack: AsyncExitStack, serving: Serving, address: str, lives: Mapping[str, PodLife], tools: Tools
+    stack: AsyncExitStack, serving: Serving, addresses: Iterable[str], lives: Mapping[str, PodLife], tools: Tools
 ) -> None:
-    """Serves until the stack is left. Raises BadInput for a certificate that cannot be used, Unavailable for a port
-    that is taken."""
+    """Serves on all of `addresses` until the stack is left. Raises BadInput for a certificate that cannot be used,
+    Unavailable for a port that is taken."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(serving.tls_cert_file, serving.tls_private_key_file)
@@ -51,10 +51,12 @@ async def start(
     )
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
-    try:
-        await web.TCPSite(runner, address, serving.port, ssl_context=context).start()
-    except OSError as error:
-        raise Unavailable(f"address {address}:{serving.port}: cannot be listened on, {in_words(error)}") from error
+    for address in addresses:
+        try:
+            await web.TCPSite(runner, address, serving.port, ssl_context=context).start()
+        except OSError as error:
+            where = f"address {address}, port {serving.port}"
+            raise Unavailable(f"{where}: cannot be listened on, {in_words(error)}") from error
 
 
 def application(token: str, lives: Mapping[str, PodLife], tools: Tools) -> web.Application:

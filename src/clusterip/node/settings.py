@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network
 from pathlib import Path
 from types import MappingProxyType
 
+from clusterip.node.addresses import Network
 from clusterip.node.images import Entry
 
 
@@ -21,12 +21,14 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """Of addresses there is one, or one a family, the primary one first."""
+
     node_name: str
-    node_ip: str
-    pod_cidr: IPv4Network
+    node_ips: tuple[str, ...]
+    pod_cidrs: tuple[Network, ...]
     state_dir: Path
     images: tuple[Entry, ...]
-    cluster_dns: str = "10.96.0.10"
+    cluster_dns: tuple[str, ...] = ("10.96.0.10",)
     cluster_domain: str = "cluster.local"
     serving: Serving | None = None
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

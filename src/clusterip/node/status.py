@@ -29,9 +29,9 @@ STEADY = 600.0  # seconds a container must have run for its next failure to coun
 class Facts:
     """What the agent knows of a pod that runs here."""
 
-    host_ip: str
+    host_ips: tuple[str, ...]  # the primary one first, as below
     start_time: str  # when the agent took the pod on
-    pod_ip: str = ""  # "": it has no network yet
+    pod_ips: tuple[str, ...] = ()  # (): it has no network yet
     containers: Mapping[str, ContainerStatus] = field(default_factory=lambda: MappingProxyType({}))  # init ones too
     over: bool = False  # nothing of it runs, or ever will
 
@@ -156,7 +156,7 @@ def conditions(facts: Facts, pod: Pod, now: str) -> tuple[Condition, ...]:
     lacking = _uninitialized(facts, pod)
     incomplete = f"containers with incomplete status: [{' '.join(lacking)}]" if lacking else ""
     made = (
-        _condition("PodReadyToStartContainers", bool(facts.pod_ip) and not facts.over),
+        _condition("PodReadyToStartContainers", bool(facts.pod_ips) and not facts.over),
         _condition("Initialized", not lacking, "ContainersNotInitialized" if lacking else "", incomplete),
         ready,
         containers_ready,
@@ -195,15 +195,14 @@ def _dated(condition: Condition, before: Condition | None, now: str) -> Conditio
 
 def document(facts: Facts, pod: Pod, conditions: Iterable[Condition]) -> Object:
     """The status as the agent writes it, for a strategic merge patch: the conditions of others are left alone."""
-    addresses = [{"ip": facts.pod_ip}] if facts.pod_ip else []
     spec = pod.spec
     return {
         "phase": phase(facts, pod),
         "conditions": [_condition_document(c) for c in conditions],
-        "hostIP": facts.host_ip,
-        "hostIPs": [{"ip": facts.host_ip}],
-        "podIP": facts.pod_ip or None,
-        "podIPs": [{"$patch": "replace"}, *addresses],
+        "hostIP": facts.host_ips[0],
+        "hostIPs": [{"$patch": "replace"}, *({"ip": address} for address in facts.host_ips)],
+        "podIP": facts.pod_ips[0] if facts.pod_ips else None,
+        "podIPs": [{"$patch": "replace"}, *({"ip": address} for address in facts.pod_ips)],
         "startTime": facts.start_time,
         "containerStatuses": [_container_document(_status_of(facts, pod, c)) for c in spec.containers],
         "initContainerStatuses": [_container_document(_status_of(facts, pod, c)) for c in spec.init_containers] or None,

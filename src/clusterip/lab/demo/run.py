@@ -51,7 +51,7 @@ async def staged(state: State, plan: Plan, *, keep: bool) -> AsyncIterator[Stage
                     nodes=tuple(Place(node, plan.netns(node)) for node in plan.node_names),
                     pod_netns=lambda pod: namespace_name(prefix(plan.name), pod),
                     proxies=_proxies(state),
-                    dns=plan.dns_ip,
+                    dns=plan.dns_ips[0],
                 )
         finally:
             if not keep:
