@@ -19,6 +19,7 @@ from clusterip.services.notation import Destination
 
 KINDS = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
 ANSWERS, SILENCE = 5.0, 0.3  # seconds: to be answered, and to take nothing for an answer
+_IP_RECVERR, _IPV6_RECVERR = 11, 25  # include/uapi/linux/in.h, in6.h
 CHANCE = 1e-10  # that a test of shares fails without cause
 Seen = tuple[str, int, bool]  # name and port of the server; whether it saw an address of the node
 
@@ -123,19 +124,34 @@ class Asker:
     def _on_flow(self, line: Line, client: str, to: Destination) -> Seen | str:
         """On the flow of the line, which is opened if it is not open yet. A datagram that is lost is sent again."""
         key = (line.flow, client, to)
+        if to.protocol == "TCP":
+            return _outcome(lambda: self._on_stream(key))
         if key not in self.flows:
-            assert not line.goes_on
             asking = self._socket(client, to, 1.0)
-            asking.connect((to.address, to.port))
-            told = asking.recv(1000).partition(b"\n")[0] if to.protocol == "TCP" else b""
-            self.flows[key] = asking, told
-        asking, told = self.flows[key]
+            # Not connected, it hears of refusals only if it says that it wants to.
+            level, option = (socket.SOL_IPV6, _IPV6_RECVERR) if ":" in to.address else (socket.SOL_IP, _IP_RECVERR)
+            asking.setsockopt(level, option, 1)
+            self.flows[key] = asking, b""
+        asking = self.flows[key][0]
         found: Seen | str = "dropped"
         for _ in range(3):
-            found = _outcome(lambda: _again(asking, client, told))
+            found = _outcome(lambda: _on_datagrams(asking, client, to))
             if found != "dropped":
                 break
         return found
+
+    def _on_stream(self, key: tuple[str, str, Destination]) -> Seen:
+        """Who is there told his name when it began."""
+        _, client, to = key
+        if key not in self.flows:
+            asking = self._socket(client, to, ANSWERS)
+            self.flows[key] = asking, b""
+            asking.connect((to.address, to.port))
+            self.flows[key] = asking, asking.recv(1000).partition(b"\n")[0]
+        asking, told = self.flows[key]
+        asking.sendall(b"?")
+        assert asking.recv(10) == b"?", "the connection ended"
+        return _heard(client, told)
 
     def _health(self, client: str, to: Destination) -> str:
         """Of the server at a health check node port."""
@@ -156,12 +172,10 @@ class Asker:
         return made
 
 
-def _again(asking: socket.socket, client: str, told: bytes) -> Seen:
-    """By datagram whoever answers tells his name; by stream he told it when it began."""
-    _send(asking, b"?")
-    answer = asking.recv(1000)
-    assert answer, "the connection ended"
-    return _heard(client, told or answer.partition(b"\n")[0])
+def _on_datagrams(asking: socket.socket, client: str, to: Destination) -> Seen:
+    with contextlib.suppress(PermissionError):
+        asking.sendto(b"?", (to.address, to.port))
+    return _heard(client, asking.recv(1000).partition(b"\n")[0])
 
 
 def _send(asking: socket.socket, data: bytes) -> None:

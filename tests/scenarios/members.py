@@ -31,14 +31,14 @@ MEMBERS = {
         Member("b", "10.244.1.3", "fd00:1:1::3", HERE),
         Member("c", "10.244.1.4", "fd00:1:1::4", HERE),
         Member("x", "10.244.2.2", "fd00:1:2::2", "node-2"),
-        Member("y", "10.244.3.2", "fd00:1:3::2", "node-3"),
+        Member("z", "10.244.3.2", "fd00:1:3::2", "node-3"),
         Member("node", "192.168.50.11", "fd00:50::11", HERE),
         Member("node2", "192.168.50.12", "fd00:50::12", "node-2"),
         Member("outside", "203.0.113.9", "2001:db8::9"),
     )
 }
 NODE, GATEWAY = MEMBERS["node"], Member("gateway", "10.244.1.1", "fd00:1:1::1", HERE)
-LOCAL_PODS, FAR_PODS = ("a", "b", "c"), ("x", "y")
+LOCAL_PODS, FAR_PODS = ("a", "b", "c"), ("x", "z")
 PLACES = {**MEMBERS, "gateway": GATEWAY, "localhost": Member("localhost", "127.0.0.1", "::1", HERE)}  # to send to
 
 

@@ -1,6 +1,6 @@
 """The members of the pages as network namespaces, with servers in them, and sockets opened in them from one process.
 
-    outside, x, y, node2 ---- node ---- bridge cip0 ---- a, b, c
+    outside, x, z, node2 ---- node ---- bridge cip0 ---- a, b, c
                               default route ---- beyond
 
 `beyond` is the rest of the world: it answers whatever it is sent, so that a packet that was let pass is told from one
@@ -25,7 +25,7 @@ from clusterip.kernel import sysctl
 from clusterip.services.table import Family
 
 BEYOND = "beyond"
-FAR = ("outside", "x", "y", "node2")  # each on a link of its own to the node
+FAR = ("outside", "x", "z", "node2")  # each on a link of its own to the node
 CATCHES = 7  # the port at which `beyond` hears everything
 AF: dict[Family, socket.AddressFamily] = {"IPv4": socket.AF_INET, "IPv6": socket.AF_INET6}
 _BEYOND: dict[Family, str] = {"IPv4": "198.51.100.1", "IPv6": "2001:db8:51::1"}
@@ -131,7 +131,7 @@ class World:
         if port in self.ports:
             return
         self.ports.add(port)
-        for member in (*LOCAL_PODS, "x", "y", "node", "node2"):
+        for member in (*LOCAL_PODS, "x", "z", "node", "node2"):
             for family in FAMILIES:
                 # Each at the member's own address: an answer from the node must not come from another of its own.
                 self.serve_at(member, family, (MEMBERS[member].address(family), port))
@@ -161,7 +161,7 @@ def world() -> Iterator[World]:
                 _connect(made, member)
         made.serve(PORT)
         _catch_all(made)
-        for member in (*LOCAL_PODS, "x", "y", "node2"):
+        for member in (*LOCAL_PODS, "x", "z", "node2"):
             for family in FAMILIES:
                 _until_answers(made, "node", family, (MEMBERS[member].address(family), PORT))
         for client in (*LOCAL_PODS, *FAR, "node"):
