@@ -35,7 +35,7 @@ e2e: setup ## tests that bring up whole clusters
 test: check kernel e2e ## all of it
 
 bench: setup ## the measured laws; prints ratios, asserts nothing
-	@for bench in connect modes change load memory trace verify; do echo "== $$bench"; $(ROOT) python benchmarks/$$bench.py || exit 1; done
+	@for bench in connect modes change load trace verify; do echo "== $$bench"; $(ROOT) python benchmarks/$$bench.py || exit 1; done
 
 format: setup ## write the format that check asks for
 	ruff format src tests benchmarks scripts

@@ -22,6 +22,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple
 
 from clusterip.services.table import Entry
 from entries import BACKENDS, entry, with_other_backend
@@ -68,6 +69,13 @@ async def load(plane: Plane, everything: Sequence[Entry], group: Path | None) ->
     return Load(cpu, wall, anonymous() - had, kernel(group) - held)
 
 
+class Taken(NamedTuple):
+    """By one change, in milliseconds."""
+
+    wall: float
+    cpu: float  # of the process and the programs it ran
+
+
 class Changes:
     def __init__(self, plane: Plane, changed: Entry, extra: Entry) -> None:
         self.plane = plane
@@ -75,9 +83,9 @@ class Changes:
         self.extra = extra
         self.turn = 0
 
-    async def some(self) -> dict[str, list[float]]:
-        """Milliseconds of each change, by kind."""
-        taken: dict[str, list[float]] = defaultdict(list)
+    async def some(self) -> dict[str, list[Taken]]:
+        """By kind."""
+        taken: dict[str, list[Taken]] = defaultdict(list)
         ends = time.perf_counter() + AT_ONCE
         while not taken or time.perf_counter() < ends:
             self.turn += 1
@@ -90,9 +98,9 @@ class Changes:
                 (ADDED, None, self.extra),
                 (REMOVED, self.extra, None),
             ):
-                start = time.perf_counter()
+                cpu, start = processor(), time.perf_counter()
                 await self.plane.change(before, after)
-                taken[what].append((time.perf_counter() - start) * 1000)
+                taken[what].append(Taken((time.perf_counter() - start) * 1000, (processor() - cpu) * 1000))
             self.now = other
         return dict(taken)
 
@@ -139,7 +147,7 @@ class Row:
     size: int
     worker: Worker
     load: Load
-    taken: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    taken: dict[str, list[Taken]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self) -> None:
         for what, values in self.worker.ask("some").items():
@@ -158,9 +166,9 @@ async def row(mode: str, size: int, number: int) -> AsyncIterator[Row]:
 
 def show(rows: Sequence[Row]) -> None:
     kinds = (REPLACED, RESIZED, ADDED, REMOVED)
-    print(f"  {'':24}{'load, CPU':>10}{'wall':>9}{'proxy':>9}{'kernel':>9}   " + "".join(f"{k:>24}" for k in kinds))
+    print(f"  {'':24}{'load, CPU':>10}{'wall':>9}{'proxy':>9}{'kernel':>9}   " + "".join(f"{k:>28}" for k in kinds))
     for one in rows:
-        times = "".join(f"{spread(one.taken[kind]):>24}" for kind in kinds)
+        times = "".join(f"{spread(one.taken[kind]):>28}" for kind in kinds)
         print(
             f"  {one.mode:12}{one.size:6,} x 10{one.load.cpu:9.2f} s{one.load.wall:7.2f} s"
             f"{one.load.memory:5.0f} MiB{one.load.kernel:5.0f} MiB   {times}"
@@ -168,13 +176,19 @@ def show(rows: Sequence[Row]) -> None:
     least, most = (choose(one.size for one in rows) for choose in (min, max))
     for mode in dict.fromkeys(one.mode for one in rows) if least < most else ():
         few, many = (one for one in rows if one.mode == mode and one.size in (least, most))
-        ratio = statistics.median(many.taken[REPLACED]) / statistics.median(few.taken[REPLACED])
-        print(f"  {mode}: {REPLACED}, {most:,} Services to {least:,}: {ratio:.1f}")
+        ratios = (processors(many.taken[kind]) / processors(few.taken[kind]) for kind in kinds)
+        named = ", ".join(f"{kind} {ratio:.1f}" for kind, ratio in zip(kinds, ratios, strict=True))
+        print(f"  {mode}, CPU of a change with {most:,} Services to that with {least:,}: {named}")
 
 
-def spread(values: Sequence[float]) -> str:
-    ordered = sorted(values)
-    return f"{statistics.median(ordered):.2f} / {ordered[int(len(ordered) * 0.99)]:.2f} ms"
+def processors(taken: Sequence[Taken]) -> float:
+    return statistics.median(one.cpu for one in taken)
+
+
+def spread(taken: Sequence[Taken]) -> str:
+    walls = sorted(one.wall for one in taken)
+    last = walls[int(len(walls) * 0.99)]
+    return f"{processors(taken):.2f}  {statistics.median(walls):.2f} / {last:.1f} ms"
 
 
 async def main() -> None:
@@ -183,7 +197,10 @@ async def main() -> None:
     parser.add_argument("--modes", nargs="+", choices=EVERY, default=list(EVERY))
     parser.add_argument("--seconds", type=float, default=60.0, help="of changes, after all is loaded")
     given = parser.parse_args()
-    print("N Services of ten backends, from the service table to the kernel; changes: p50 / p99", flush=True)
+    print(
+        "N Services of ten backends, from the service table to the kernel; changes: CPU, p50 / p99 of the time",
+        flush=True,
+    )
     places = [(mode, size) for mode in await available(given.modes) for size in given.sizes]
     async with AsyncExitStack() as stack:
         rows = [await stack.enter_async_context(row(*place, i)) for i, place in enumerate(places)]

@@ -19,8 +19,10 @@ from pathlib import Path
 
 from clusterip.client.api import Api
 from clusterip.client.kubeconfig import Connection
+from clusterip.dataplane.ebpf import attach
+from clusterip.dataplane.ebpf.layout import Frontend, frontend_key
 from clusterip.errors import ClusterIPError
-from clusterip.kernel import links, netns
+from clusterip.kernel import bpf, cgroup, links, netns
 from clusterip.kernel.iptables import nft_generation
 from clusterip.model.objects import Service
 from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES
@@ -47,6 +49,7 @@ hostnameOverride: node-1
 bindAddress: 127.0.0.1
 iptables: {{minSyncPeriod: 1ms}}
 nftables: {{minSyncPeriod: 1ms}}
+ebpf: {{cgroup: "{cgroup}", directory: "{directory}"}}
 """
 
 
@@ -64,7 +67,23 @@ class Stand:
         return int(line.split()[1]) / 1024
 
     def generation(self) -> int:
+        """Grows with every change of packets' rules."""
         return nft_generation(self.name)
+
+    def seen(self, address: str) -> object:
+        """Is another when the kernel has another backend for port 80 of this address: in eBPF mode what the sockets
+        are told, else the generation of the rules."""
+        folder = next(self.sockets.glob("maps-*"), None)
+        held = bpf.pinned_map(folder / "services", "services") if folder else None
+        if held is None:
+            return self.generation()
+        with held:
+            return held.get(frontend_key(Frontend(address, 80, "TCP")))
+
+    @property
+    def sockets(self) -> Path:
+        """Where a proxy in eBPF mode pins its maps."""
+        return self.folder / "bpf"
 
 
 @contextlib.asynccontextmanager
@@ -73,14 +92,19 @@ async def stand(components: Sequence[str] = ("proxy",), mode: str = "iptables") 
     name = f"clusterip-bench-{os.getpid()}-{time.monotonic_ns() % 10**9}"
     folder = Path(tempfile.mkdtemp(prefix="clusterip-bench-"))
     netns.create(name)
+    group = cgroup.mount_point() / name if mode == "ebpf" else Path()
     # Two sockets, as in the laboratory: the benchmark asks over this machine's loopback, the components over theirs.
     with socket.create_server(("127.0.0.1", 0)) as listening:
         made = Stand(name, folder, listening.getsockname()[1], {})
         try:
+            if mode == "ebpf":
+                cgroup.create(group)
             await links.configure(name, links.up("lo"))
             (folder / "tokens").write_text("bench,bench,system:masters\n")
             (folder / "kubeconfig").write_text(KUBECONFIG)
-            (folder / "proxy.yaml").write_text(PROXY.format(kubeconfig=folder / "kubeconfig", mode=mode))
+            (folder / "proxy.yaml").write_text(
+                PROXY.format(kubeconfig=folder / "kubeconfig", mode=mode, cgroup=group, directory=made.sockets)
+            )
             fd = listening.fileno()
             options = ["--data-dir", str(folder), "--token-auth-file", str(folder / "tokens"), "--listen-fd", str(fd)]
             start(made, "apiserver", *options, "--listen", "127.0.0.1:6443", fds=(fd,))
@@ -97,6 +121,9 @@ async def stand(components: Sequence[str] = ("proxy",), mode: str = "iptables") 
             for process in reversed(made.processes.values()):
                 process.terminate()
                 process.wait(30)
+            attach.remove(made.sockets)
+            if mode == "ebpf":
+                cgroup.delete(group)
             netns.delete(name)
             shutil.rmtree(folder)
 
