@@ -22,6 +22,9 @@ Addresses: pods 10.244.N.0/24 and fd00:1:N::/64 on node-N, Services 10.96.0.0/16
 --host-access.
 """
 
+# What shows the Services in a node's kernel, by mode.
+LISTINGS = {"iptables": "iptables -t nat -L KUBE-SERVICES -n", "ipvs": "ipvsadm -L -n"}
+
 
 @click.command(help=HELP)
 @click.option("--nodes", default=3, show_default=True)
@@ -44,13 +47,14 @@ Addresses: pods 10.244.N.0/24 and fd00:1:N::/64 on node-N, Services 10.96.0.0/16
 @click.option("--no-wait", is_flag=True, help="Return when the API server answers.")
 def command(images: str, proxy_config: str, no_wait: bool, **options: object) -> None:
     from clusterip.lab import down, up
-    from clusterip.lab.files import read_given
+    from clusterip.lab.files import effective, read_given
     from clusterip.lab.state import locked, state_of
 
     plan = _plan(**options)
     state = state_of(plan.name)
     given = read_given(plan, state, proxy_config, images)
     up.preflight(plan)
+    asyncio.run(up.check_mode(plan, effective(plan, state, given)))
     with locked(plan.name):
         found = up.standing(state)
         rise = up.Rise(plan, state, given)
@@ -131,7 +135,7 @@ def _option(plan: "Plan") -> str:
 def _say_next(plan: "Plan", state: "State") -> None:
     """What to type now."""
     name = _option(plan)
-    listing = "iptables -t nat -L KUBE-SERVICES -n" if plan.proxy_mode == "iptables" else "nft list table ip clusterip"
+    listing = LISTINGS.get(plan.proxy_mode, "nft list table ip clusterip")
     click.echo()
     for line in (
         f"export KUBECONFIG={state.kubeconfig}",

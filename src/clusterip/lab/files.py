@@ -15,6 +15,7 @@ from clusterip.lab.plan import API_PORT, DOMAIN, METRICS_PORT, RANGES, Plan
 from clusterip.lab.state import State, write
 from clusterip.node import images as image_table
 from clusterip.proxy import configfile, rules
+from clusterip.proxy.config import ProxyConfig
 
 ADMIN, CONTROLLERS, PROXY = "admin", "controllers", "proxy"
 # user of a kubeconfig -> name and groups, as in Kubernetes; nodes come on top
@@ -129,7 +130,7 @@ def proxy_config(plan: Plan, state: State, node: str, given: Mapping[str, object
     kubeconfig_file = {"kubeconfig": str(state.directory / f"{PROXY}.kubeconfig")}
     document["clientConnection"] = _section(given, "clientConnection") | kubeconfig_file
     # kube-proxy's own is a second. Here people watch, and the clusters are small.
-    for section in ("iptables", "nftables"):
+    for section in ("iptables", "nftables", "ipvs"):
         document[section] = {"minSyncPeriod": "100ms"} | _section(given, section)
     document["ebpf"] = _sockets(plan, state, node) | _section(given, "ebpf")
     return yaml.safe_dump(document, sort_keys=False)
@@ -157,9 +158,14 @@ def read_given(plan: Plan, state: State, proxy: str, images: str) -> Given:
     it is better said now than by the logs of processes that keep ending."""
     given = Given(proxy=read_mapping(proxy, "--proxy-config"), images=read_mapping(images, "--images"))
     image_table.parse(yaml.safe_dump(dict(given.images)), f"--images {images}")
-    source = f"--proxy-config {proxy}"
-    rules.complete(configfile.read(proxy_config(plan, state, "node-1", given.proxy).encode(), source), source)
+    effective(plan, state, given, f"--proxy-config {proxy}")
     return given
+
+
+def effective(plan: Plan, state: State, given: Given, source: str = "") -> ProxyConfig:
+    """What the proxies will take for their configuration, but for what is each node's own. Raises BadInput, in which
+    `source` names the user's file."""
+    return rules.complete(configfile.read(proxy_config(plan, state, "node-1", given.proxy).encode(), source), source)
 
 
 def read_mapping(path: str, option: str) -> Mapping[str, object]:

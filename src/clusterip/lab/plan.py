@@ -63,7 +63,7 @@ HOST_LINK: Mapping[Family, tuple[str, str]] = {
 AGENT_PORT, METRICS_PORT, HEALTH_PORT = 10250, 10249, 10256  # on each node
 MAX_NODES = 100
 MAX_NAME = 12  # characters: with a suffix it must fit into the 15 of a link's name
-PROXY_MODES = ("iptables", "nftables", "ebpf")
+PROXY_MODES = ("iptables", "nftables", "ipvs", "ebpf")
 VARIANTS = ("nft", "legacy")
 
 

@@ -12,14 +12,18 @@ import msgspec
 
 from clusterip.client.api import Api
 from clusterip.client.kubeconfig import load
+from clusterip.dataplane.ipvs import Config as IPVSConfig
+from clusterip.dataplane.ipvs import apply as ipvs
 from clusterip.errors import BadInput, Unavailable
 from clusterip.kernel import netns
+from clusterip.kernel.ipvs import IPVS
 from clusterip.lab import cgroups, deploy, down, files, network
 from clusterip.lab.components import components
 from clusterip.lab.plan import API_PORT, CONTROL_PLANE, Plan
 from clusterip.lab.processes import alive
 from clusterip.lab.state import State, write
 from clusterip.lab.wait import Waiter
+from clusterip.proxy.config import ProxyConfig
 
 PROGRAMS = {"ip": "iproute2", "nsenter": "util-linux", "iptables": "iptables", "conntrack": "conntrack"}
 
@@ -60,6 +64,25 @@ def preflight(plan: Plan) -> None:
         raise Unavailable(f"--ip-family {plan.ip_family}: this kernel has no IPv6", hint="--ip-family ipv4")
     if plan.iptables_variant and shutil.which(f"iptables-{plan.iptables_variant}") is None:
         raise Unavailable(f"iptables-{plan.iptables_variant}: no such program", hint="apt-get install iptables")
+
+
+async def check_mode(plan: Plan, config: ProxyConfig) -> None:
+    """Raises Unavailable if this machine cannot do the proxy's mode and nothing takes its place: IPVS.
+
+    In a namespace of its own: a scheduler is tried with a virtual server, and the machine's own namespace gets none,
+    not even for a moment.
+    """
+    if config.mode != "ipvs":
+        return
+    with IPVS():  # most kernels that cannot do it have none at all, and then nothing is made
+        pass
+    space = plan.netns("check")
+    netns.delete(space)  # of one that was killed
+    netns.create(space)
+    try:
+        await ipvs.check(config.ipvs.scheduler or IPVSConfig().scheduler, space)
+    finally:
+        netns.delete(space)
 
 
 def refuse_other(wanted: Plan, running: Plan) -> None:
