@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from clusterip.dataplane.nftables import chains as c
 from clusterip.dataplane.nftables.book import Book, Shift
 from clusterip.dataplane.nftables.compile import SWITCHED, Element, Key, Piece
@@ -172,19 +174,19 @@ def _gone(shift: Shift) -> Iterable[Step]:
 
 
 def _delete(elements: Iterable[Element | None]) -> Iterable[Step]:
-    by_set: dict[str, list[Key]] = {}
-    for element in elements:
-        if element is not None:
-            by_set.setdefault(element.set, []).append(element.key)
-    return (DeleteElements(name, tuple(keys)) for name, keys in by_set.items())
+    return (DeleteElements(name, tuple(e.key for e in found)) for name, found in _by_set(elements).items())
 
 
 def _add(elements: Iterable[Element | None]) -> Iterable[Step]:
-    by_set: dict[str, list[Element]] = {}
+    return (AddElements(name, tuple(found)) for name, found in _by_set(elements).items())
+
+
+def _by_set(elements: Iterable[Element | None]) -> Mapping[str, list[Element]]:
+    found: dict[str, list[Element]] = {}
     for element in elements:
         if element is not None:
-            by_set.setdefault(element.set, []).append(element)
-    return (AddElements(name, tuple(found)) for name, found in by_set.items())
+            found.setdefault(element.set, []).append(element)
+    return found
 
 
 def own_elements(config: Config) -> tuple[Element, ...]:
@@ -201,7 +203,7 @@ def load(book: Book, installed: Installed, config: Config) -> Delta:
     wanted = sizes(book, config)
     small = {n for n, size in installed.sets.items() if n in wanted and size < book.sizes[n]}
     kept = {n: size for n, size in installed.sets.items() if n in wanted and n not in small}
-    fixed = [_sized(s, kept.get(s.name, wanted[s.name])) for s in c.sets(config)]
+    fixed = [replace(s, size=kept.get(s.name, wanted[s.name])) for s in c.sets(config)]
     chains = (*c.fixed(config), *book.chains)
     names, set_names = {x.name for x in chains}, {s.name for s in (*fixed, *book.sets)}
     elements = [*own_elements(config), *book.elements()]
@@ -231,24 +233,17 @@ def overflows(shift: Shift, book: Book, sizes: Mapping[str, int]) -> bool:
     return any(book.sizes[name] + count > sizes.get(name, 0) for name, count in added.items())
 
 
-def _sized(found: v.Set, size: int) -> v.Set:
-    return v.Set(found.name, found.types, found.values, found.typeof, found.flags, found.timeout, size)
-
-
 def program(pieces: Collection[Piece], config: Config) -> v.Table:
     """The whole table as a value."""
     return table(Book.of(pieces), config)
 
 
 def table(book: Book, config: Config) -> v.Table:
-    by_set: dict[str, list[v.Element]] = {}
-    for element in (*own_elements(config), *book.elements()):
-        by_set.setdefault(element.set, []).append(element_value(element))
+    elements = _by_set((*own_elements(config), *book.elements()))
     wanted = sizes(book, config)
-    fixed = (_sized(s, wanted[s.name]) for s in c.sets(config))
+    fixed = (replace(s, size=wanted[s.name]) for s in c.sets(config))
     held = {
-        s.name: v.Set(s.name, s.types, s.values, s.typeof, s.flags, s.timeout, s.size, tuple(by_set.get(s.name, ())))
-        for s in (*fixed, *book.sets)
+        s.name: replace(s, elements=tuple(map(element_value, elements.get(s.name, ())))) for s in (*fixed, *book.sets)
     }
     chains = {chain.name: chain for chain in (*c.fixed(config), *book.chains)}
     return v.Table("ip6" if config.ipv6 else "ip", TABLE, chains, held)

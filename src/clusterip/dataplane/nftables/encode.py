@@ -29,6 +29,7 @@ _NUMBER = struct.Struct("=I")
 _ATTRIBUTE = struct.Struct("=HH")
 _ITEM = k.LIST_ITEM | k.NESTED
 _ACCEPT = 1
+_SET_ID = 1  # in the transaction, of all sets: rules and elements find theirs by name
 
 
 def messages(transaction: d.Transaction, family: Family) -> list[Message]:
@@ -82,12 +83,6 @@ def hook_bytes(hook: v.Hook | None) -> bytes:
     return nested(k.CHAIN_HOOK, place) + u32(k.CHAIN_POLICY, _ACCEPT) + name(k.CHAIN_TYPE, hook.type)
 
 
-@lru_cache(maxsize=64)
-def _identifier(set_name: str) -> int:
-    """A number for the transaction; the kernel finds sets by their names."""
-    return hash(set_name) & 0x7FFFFFFF or 1
-
-
 def _set(found: v.Set) -> bytes:
     kinds = [_kind(t, found.typeof) for t in found.types]
     flags = (_MAP if found.values else 0) | (_TIMEOUT | _EVALUATED if "dynamic" in found.flags else 0)
@@ -103,7 +98,7 @@ def _set(found: v.Set) -> bytes:
         values = [_kind(t, found.typeof) for t in found.values]
         parts.append(u32(k.SET_DATA_TYPE, _joined(values)))
         parts.append(u32(k.SET_DATA_LENGTH, sum(_padded(length) for _, length in values)))
-    parts.append(u32(k.SET_ID, _identifier(found.name)))
+    parts.append(u32(k.SET_ID, _SET_ID))
     if found.timeout:
         parts.append(attribute(k.SET_TIMEOUT, struct.pack("!Q", _milliseconds(found.timeout))))
     # For as many as it is told the kernel makes room at once: 2 MB for the clients of one sticky backend. A set that
