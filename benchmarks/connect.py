@@ -1,10 +1,10 @@
-"""What connect() costs through each dataplane: time, and processor time, with 1, 1,000 and 10,000 Services.
+"""What connect() costs through each dataplane: time and processor time, with 1, 1,000 and 10,000 Services.
 
 A pod connects through its node to another pod, which accepts after every hundred, so that no waking of a process is in
-the time. Every mode and size has a node of its
-own; all are asked in turn, so they meet the same noise, and each is compared with
-`direct`, which asks the pod by its own address through a node without rules. `pod` asks it by its own address where
-the rules are, so it is what they cost packets that are for no Service.
+the time. Every mode and size has a node of its own; all are asked in turn, so they meet the same noise. Each is
+compared with `direct`, which asks the pod by its own address through a node without rules. Where it is `tracked`, the
+node has connection tracking and NAT hooks without a rule: what any rules for packets cost at least. `pod` asks the pod
+by its own address where all the rules are: what they cost packets that are for no Service.
 
 Processor time is that of the client and of the server process, Python's own part included. The kernel's work on the
 packets of a connection runs within their calls and counts as theirs; what it leaves to ksoftirqd does not count.
@@ -28,9 +28,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from clusterip.dataplane.iptables.names import service_digest
 from clusterip.kernel import cgroup, netns, sysctl
 from clusterip.services.table import Backend
 from entries import entry
+from kubeproxy import nft
 from planes import EVERY, Plane, available
 from pods import BACKEND, pods
 from worker import Worker
@@ -39,6 +41,14 @@ SIZES = (1, 1000, 10000)
 AT_ONCE = 100  # connections
 PORTS = range(8001, 8011)
 WARM_UP = 50  # connections of each row before the first that counts
+DIRECT, TRACKED = "direct", "direct, tracked"
+HOOKS = """
+add table ip tracked
+add chain ip tracked prerouting { type nat hook prerouting priority -100; }
+add chain ip tracked postrouting { type nat hook postrouting priority 100; }
+add chain ip tracked forward { type filter hook forward priority 0; }
+add rule ip tracked forward ct state invalid drop
+"""
 TAG = f"clusterip-bench-{os.getpid()}"
 _LINGER = struct.pack("ii", 1, 0)  # close() resets: no connection outlives its measurement
 
@@ -112,13 +122,15 @@ class Row:
 
 @asynccontextmanager
 async def rows(mode: str, size: int, number: int) -> AsyncIterator[list[Row]]:
-    """A node in `mode` ("": without rules) with `size` Services, and what to ask of it."""
+    """A node in `mode` with `size` Services, and what to ask of it."""
     async with pods(f"{TAG}-{number}") as made, AsyncExitStack() as stack:
         # Connections that are over leave the table of connections before it is full.
         sysctl.ensure("net.netfilter.nf_conntrack_tcp_timeout_close", "1", made.node)
-        plane = EVERY[mode](made.node) if mode else None
+        plane = EVERY[mode](made.node) if mode in EVERY else None
         if plane:
             stack.callback(plane.close)
+        elif mode == TRACKED:
+            nft(made.node, HOOKS)
         server = Worker.start(serve, made.backend)
         stack.callback(server.stop)
         server.ask("accept")
@@ -126,13 +138,14 @@ async def rows(mode: str, size: int, number: int) -> AsyncIterator[list[Row]]:
         stack.callback(client.stop)
 
         def row(what: str, address: str, port: int) -> Row:
-            return Row(mode or "direct", what, (address, port), client, server)
+            return Row(mode, what, (address, port), client, server)
 
         if not plane:
-            yield [row("no rules", BACKEND, PORTS[0])]
+            yield [row("", BACKEND, PORTS[0])]
             return
-        await fill(plane, mode, size)
-        first, last = (entry(i).cluster_ip for i in (0, size - 1))
+        ends = ends_of_chain(size)
+        await fill(plane, mode, size, ends)
+        first, last = (entry(i).cluster_ip for i in ends)
         if size == 1:
             yield [row("1 Service", first, 80)]
         else:
@@ -140,23 +153,29 @@ async def rows(mode: str, size: int, number: int) -> AsyncIterator[list[Row]]:
             yield [row(f"{size:,} Services, {what}", *to) for what, *to in named]
 
 
-async def fill(plane: Plane, mode: str, size: int) -> None:
-    """The first and the last Service have backends that answer."""
+def ends_of_chain(size: int) -> tuple[int, int]:
+    """The first and the last Service of KUBE-SERVICES, which iptables mode writes by descending name of the target."""
+    targets = {service_digest(e.name, e.protocol): i for i, e in enumerate(map(entry, range(size)))}
+    return targets[max(targets)], targets[min(targets)]
+
+
+async def fill(plane: Plane, mode: str, size: int, ends: tuple[int, int]) -> None:
+    """The Services at the `ends` have backends that answer."""
     real = [Backend(BACKEND, port) for port in PORTS]
     started = time.perf_counter()
-    await plane.load([entry(i, real if i in (0, size - 1) else ()) for i in range(size)])
+    await plane.load([entry(i, real if i in ends else ()) for i in range(size)])
     print(f"  {mode}: {size:,} Services in {time.perf_counter() - started:.1f} s", flush=True)
 
 
 def show(asked: Sequence[Row]) -> None:
     direct = asked[0]
     base, spent = median(direct), processor(direct)
-    print(f"  {'':36}{'connect() p50':>16}{'p99':>10}{'to direct':>11}{'connections/s':>15}{'CPU each':>11}{'more':>9}")
+    print(f"  {'':42}{'connect() p50':>16}{'p99':>10}{'to direct':>11}{'connections/s':>15}{'CPU each':>11}{'more':>9}")
     for row in asked:
         each = sorted(t for s in row.samples for t in s.each)
         rate = statistics.median(len(s.each) / s.wall for s in row.samples)
         print(
-            f"  {row.mode:12}{row.what:24}{median(row) * 1e6:13.1f} us{each[int(len(each) * 0.99)] * 1e6:7.0f} us"
+            f"  {row.mode:18}{row.what:24}{median(row) * 1e6:13.1f} us{each[int(len(each) * 0.99)] * 1e6:7.0f} us"
             f"{median(row) / base:11.2f}{rate:15.0f}"
             f"{processor(row) * 1e6:8.1f} us{(processor(row) - spent) * 1e6:6.1f} us"
         )
@@ -178,7 +197,9 @@ async def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of measuring, after the rules are loaded")
     given = parser.parse_args()
     print("connect() from a pod to another node's pod, by a Service of ten backends, and by the pod's own address:")
-    places = [("", 0)] + [(mode, size) for mode in await available(given.modes) for size in given.sizes]
+    places = [(DIRECT, 0), (TRACKED, 0)] + [
+        (mode, size) for mode in await available(given.modes) for size in given.sizes
+    ]
     async with AsyncExitStack() as stack:
         made = [await stack.enter_async_context(rows(*place, i)) for i, place in enumerate(places)]
         asked = [row for some in made for row in some]
