@@ -57,6 +57,15 @@ def test_a_refusal_names_the_message_and_undoes_the_others(netns: str) -> None:
         assert names(tables) == [b"c"], "the next one is judged by itself"
 
 
+def test_more_refusals_than_the_socket_holds_are_one_and_are_over_with_it(netns: str) -> None:
+    with Tables("IPv4", netns) as tables:
+        with pytest.raises(TransactionRefused) as caught:
+            tables.commit([table("nowhere", Command.DELETE_TABLE)] * 60_000)
+        assert (caught.value.errno, caught.value.index) == (errno.ENOENT, 0)
+        tables.commit([table("a")])
+        assert names(tables) == [b"a"]
+
+
 def test_a_transaction_for_a_generation_that_has_passed_is_not_done(netns: str) -> None:
     with Tables("IPv4", netns) as ours, Tables("IPv6", netns) as others:
         known = ours.generation()

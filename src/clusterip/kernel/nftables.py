@@ -191,13 +191,18 @@ class Tables:
             raise TransactionRefused("nf_tables: the transaction was not acknowledged", errno.EIO, -1)
 
     def _answers(self) -> Iterator[tuple[int, int, str]]:
-        """errno (0: done), sequence number, the kernel's words."""
+        """errno (0: done), sequence number, the kernel's words. All that wait are read, lest the next transaction takes
+        them for its own. Where there are more than the socket holds the first ones have come."""
         answers = []
         while True:
             try:
                 data = self._socket.recv(_RECEIVE, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 break
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                continue
             position = 0
             while position + 36 <= len(data):
                 size, kind = struct.unpack_from("=IH", data, position)
