@@ -97,7 +97,12 @@ def _answer(entry: Entry, frontend: Frontend, packet: Packet, policy: Policy) ->
         local = entry.internal_local
         masquerade = policy.masquerade_all or (policy.detects_pods and not own_pod)
     backends = entry.local if local else entry.cluster
-    ways = (Delivered(b.address, b.port, masquerade or b.address == packet.source_address) for b in backends)
+    # What stays on the node keeps its source: a backend may be a process of the node, for all but the node itself.
+    stays = "" if own_node else policy.node_ip
+    ways = (
+        Delivered(b.address, b.port, (masquerade and b.address != stays) or b.address == packet.source_address)
+        for b in backends
+    )
     return frozenset(ways) or frozenset({Dropped()})
 
 

@@ -94,7 +94,8 @@ class _Walker:
                 yield Rejected()
             flows = [flow for end, flow in ended if end in (_End.ACCEPT, _End.FELL_THROUGH)]
         for flow in flows:
-            for _, last in self._hook("nat", "POSTROUTING", flow):
+            stays = here and not from_node  # what does not leave the node meets no POSTROUTING
+            for _, last in [(None, flow)] if stays else self._hook("nat", "POSTROUTING", flow):
                 yield Delivered(last.address, last.port, last.masqueraded) if last.rewritten else Passed()
 
     def _hook(self, table: str, chain: str, flow: _Flow) -> Iterator[tuple[_End, _Flow]]:

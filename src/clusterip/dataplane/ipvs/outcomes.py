@@ -82,7 +82,8 @@ class _Walk:
                 found.add(Dropped())
             else:
                 end, _ = self._chain("nat", "POSTROUTING", sent)
-                found.add(Delivered(real.address, real.port, isinstance(end, v.Masquerade)))
+                stays = real.address in self.host.addresses and flow.interface != ""  # it meets no POSTROUTING
+                found.add(Delivered(real.address, real.port, isinstance(end, v.Masquerade) and not stays))
         return frozenset(found)
 
     def _chain(self, table: str, chain: str, flow: _Flow) -> tuple[Target, _Flow]:

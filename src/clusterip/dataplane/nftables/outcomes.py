@@ -88,7 +88,8 @@ class _Walker:
                 yield Rejected()
             flows = [flow for end, flow in ended if end in (_End.ACCEPT, _End.FELL_THROUGH)]
         for flow in flows:
-            for _, last in self._hook("nat", "postrouting", flow):
+            stays = here and not from_node  # what does not leave the node meets no postrouting
+            for _, last in [(None, flow)] if stays else self._hook("nat", "postrouting", flow):
                 yield Delivered(last.address, last.port, last.masqueraded) if last.rewritten else Passed()
 
     def _hook(self, kind: str, hook: str, flow: _Flow) -> Iterator[tuple[_End, _Flow]]:
