@@ -59,7 +59,7 @@ class TablePlane:
             return None
         started, epoch = time.monotonic(), await self.rules.look()
         shape = await self.rules.glance()
-        found = compare_shape(shape, self._book, self._config)
+        found = await asyncio.to_thread(compare_shape, shape, self._book, self._config)
         resting = started < self._rest
         if not found and (deep or not resting):
             seen = await self.rules.read()
