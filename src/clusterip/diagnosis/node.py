@@ -13,14 +13,20 @@ from clusterip.rulesets.ipset import IPSet
 from clusterip.rulesets.iptables import values as v
 from clusterip.rulesets.nft import values as n
 
-_IPVS_SETS = frozenset({"KUBE-CLUSTER-IP", "KUBE-LOAD-BALANCER", "KUBE-EXTERNAL-IP", "KUBE-IPVS-IPS"})
+CLUSTER_IP_SETS = ("KUBE-CLUSTER-IP", "KUBE-6-CLUSTER-IP")
+IPVS_DEVICE = "kube-ipvs0"
+_IPVS_SETS = frozenset(
+    f"KUBE-{six}{name}" for name in ("CLUSTER-IP", "LOAD-BALANCER", "EXTERNAL-IP", "IPVS-IPS") for six in ("", "6-")
+)
 _BRIDGES_ASK = "net.bridge.bridge-nf-call-iptables"
 _TABLES = frozenset({"main", "default"})
 _ENOUGH = 20  # chains of Services to look for the range that their proxy takes for pods'
 
 
 def surroundings(facts: Facts, frontends: Iterable[Frontend]) -> Surroundings:
-    local = {*_interface_addresses(facts), *_told_by_rules(facts), *_told_by_api(facts), *_local_routes(facts)}
+    own = _interface_addresses(facts, besides=IPVS_DEVICE)
+    bound = _interface_addresses(facts) - own
+    local = {*own, *bound, *_told_by_rules(facts), *_told_by_api(facts), *_local_routes(facts)}
     served_by_ipvs = {a for name, found in (facts.ipsets or {}).items() if name in _IPVS_SETS for a in _firsts(found)}
     foreign = {a for p in facts.pods if not p.spec.host_network for a in addresses(p)}
     if facts.ipvs is None and not served_by_ipvs:
@@ -28,9 +34,11 @@ def surroundings(facts: Facts, frontends: Iterable[Frontend]) -> Surroundings:
     elif facts.interfaces is None:
         # The proxy puts every virtual address on a device of the node's, or none of them would be served.
         services = facts.ipvs.services if facts.ipvs else ()
+        bound = served_by_ipvs - local
         local |= served_by_ipvs | {s.frontend.address for s in services if s.frontend.address}
     return Surroundings(
         local=frozenset(local),
+        bound=frozenset(bound - _told_by_api(facts)),
         complete=facts.interfaces is not None,
         foreign=foreign.__contains__,
         silent_bridges=_silent_bridges(facts),
@@ -68,8 +76,10 @@ def _firsts(found: IPSet) -> list[str]:
     return [m.parts[0] for m in found.members if m.parts and "/" not in m.parts[0]]
 
 
-def _interface_addresses(facts: Facts) -> set[str]:
-    return {a.address for i in (facts.interfaces.interfaces if facts.interfaces else ()) for a in i.addresses}
+def _interface_addresses(facts: Facts, besides: str = "") -> set[str]:
+    """`besides`: an interface that does not count."""
+    interfaces = facts.interfaces.interfaces if facts.interfaces else ()
+    return {a.address for i in interfaces if i.name != besides for a in i.addresses}
 
 
 def _told_by_rules(facts: Facts) -> set[str]:

@@ -32,6 +32,7 @@ class Cell(NamedTuple):
     summaries: "dict[tuple[int, str, int], list[Ended]]"  # by table, chain and mark: for all clients
     certain: frozenset[v.Match]  # what every rule of its Service asks again, and all of its packets meet
     asked: set[tuple[int, str]]  # which chains (by table) were walked, which sets looked up: what ports may matter
+    virtual: Packet | None = None  # as it was before IPVS took it; None: it did not
 
 
 class Sets(Protocol):

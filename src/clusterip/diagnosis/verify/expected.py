@@ -3,7 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from clusterip.diagnosis.verify import virtual
 from clusterip.diagnosis.verify.literals import Place
 from clusterip.diagnosis.verify.sources import KINDS, Clients, Sources, address_of, kind_of, split, union
 from clusterip.services.route import Delivered, Outcomes, Packet, Policy, Source, route
@@ -26,6 +28,13 @@ class Expectation:
     near: frozenset[str] = frozenset()  # addresses of backends on this node: only they can call themselves here
 
 
+class Mode(NamedTuple):
+    """What decides, besides the service table."""
+
+    policy: Policy
+    virtual: bool = False  # IPVS mode, which differs from the specification
+
+
 def claims(entries: Iterable[Entry], policy: Policy) -> Mapping[Place, list[Claim]]:
     """Every place that the table answers for. Where several entries claim one, any of them may answer."""
     found: dict[Place, list[Claim]] = defaultdict(list)
@@ -37,13 +46,13 @@ def claims(entries: Iterable[Entry], policy: Policy) -> Mapping[Place, list[Clai
     return found
 
 
-def expectations(claim: Claim, place: Place, clients: Clients, policy: Policy, *, here: bool) -> list[Expectation]:
+def expectations(claim: Claim, place: Place, clients: Clients, mode: Mode, *, here: bool) -> list[Expectation]:
     """Of every client. `here`: the address is one of the node's."""
     by_outcome: dict[tuple[Outcomes, bool], list[Sources]] = defaultdict(list)
     for kind in KINDS:
         may_pass = kind is Source.NODE and claim.frontend.kind.external and not here
         for part in _parts(claim, clients, clients.of(kind)):
-            outcomes = _routed(claim, place, part, policy, clients)
+            outcomes = _routed(claim, place, part, mode, clients)
             undelivered = not any(isinstance(o, Delivered) for o in outcomes)
             by_outcome[outcomes, may_pass and undelivered].append(part)
     near = frozenset(b.address for b in (*claim.entry.cluster, *claim.entry.local) if b.local)
@@ -59,14 +68,17 @@ def _parts(claim: Claim, clients: Clients, of: Sources) -> list[Sources]:
     return [part for within in split(of, ranges) for part in split(within, own) if part]
 
 
-def _routed(claim: Claim, place: Place, part: Sources, policy: Policy, clients: Clients) -> Outcomes:
+def _routed(claim: Claim, place: Place, part: Sources, mode: Mode, clients: Clients) -> Outcomes:
     """Of one client that stands for the others; only a backend that calls itself is another case."""
     entry = claim.entry
     backends = {b.address for b in (*entry.cluster, *entry.local)}
     client = some(part, backends, clients)
     address = address_of(client, ipv6=clients.ipv6)
     packet = Packet(kind_of(client), address, place.address, claim.frontend.port, entry.protocol)
-    outcomes = route((entry,), packet, policy)
+    if mode.virtual:
+        outcomes = virtual.routed(entry, claim.frontend, packet, mode.policy)
+    else:
+        outcomes = route((entry,), packet, mode.policy)
     if address not in backends:
         return outcomes
     others = {o.masqueraded for o in outcomes if isinstance(o, Delivered) and o.address != address}

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from clusterip.dataplane.ipvs.chains import PROTOCOL_NUMBERS
 from clusterip.diagnosis.packet import Packet
 from clusterip.diagnosis.verify import forms
 from clusterip.diagnosis.verify.chain import Cell, Ended, Judged, through, walked
@@ -177,6 +178,28 @@ class IptablesSets:
     def _came_in(self, match: v.InInterface, cell: Cell, flow: Flow, where: _Where) -> _Division:
         return swapped(match.negated, came_in(match.pattern, cell, flow))
 
+    def _in_set(self, match: v.InSet, cell: Cell, flow: Flow, where: _Where) -> _Division:
+        """Of the sources those are in it that stand there with the packet's destination."""
+        inside = self._of.matching.ipsets.sources(match.name, match.directions, cell.packet)
+        if inside is None:
+            return self._as_told(match, cell, flow, where)
+        return swapped(match.negated, among(flow, *split(flow.sources, cell.clients.within(inside))))
+
+    def _other(self, match: v.OtherMatch, cell: Cell, flow: Flow, where: _Where) -> _Division:
+        """What IPVS has sent on is known by what it was."""
+        if match.module != "ipvs" or len(match.words) % 2 or "!" in match.words:
+            return self._as_told(match, cell, flow, where)
+        was = cell.virtual
+        if was is None:
+            return None, flow
+        numbers = {name: str(number) for name, number in PROTOCOL_NUMBERS.items()}
+        has = {"--vproto": numbers.get(was.protocol.upper(), ""), "--vaddr": was.destination}
+        has |= {"--vport": str(was.destination_port)}
+        asked = dict(zip(match.words[::2], match.words[1::2], strict=True))
+        if not asked.keys() <= has.keys():
+            return self._as_told(match, cell, flow, where)
+        return (flow, None) if asked.items() <= has.items() else (None, flow)
+
     def _as_told(self, match: v.Match, cell: Cell, flow: Flow, where: _Where) -> _Division:
         """What does not hang on the source is answered as for one packet."""
         name = f"{self.table}/{where[0]} rule {where[1] + 1}"
@@ -233,4 +256,6 @@ _DIVISIONS: dict[type, Callable[[IptablesSets, Any, Cell, Flow, _Where], _Divisi
     v.Recent: IptablesSets._recent,
     v.AddrType: IptablesSets._address_type,
     v.InInterface: IptablesSets._came_in,
+    v.InSet: IptablesSets._in_set,
+    v.OtherMatch: IptablesSets._other,
 }

@@ -30,6 +30,12 @@ class Place(NamedTuple):
     port: int
 
 
+def _place(port: str) -> tuple[str, int] | None:
+    """ "tcp:80" -> "tcp", 80; None: it is a range."""
+    protocol, colon, number = port.rpartition(":")
+    return (protocol if colon else "tcp", int(number)) if number.isdecimal() else None
+
+
 class Literals:
     """Of one family. `add_*` are called before anything is asked."""
 
@@ -104,10 +110,18 @@ class Literals:
             if found.type.startswith("list:"):
                 if address in self._ipsets and address not in above:
                     self._ipset(at, chain, self._ipsets[address], (*above, found.name))
+                continue
+            if found.dimensions[0] not in ("ip", "net"):
+                rest = list(member.parts)
             elif "/" in address:
                 self.add_network(address)
             elif "-" in address:
                 self._span(address)
+            elif not rest:
+                self._groups[address].add(f"@{found.name}")
+            elif found.dimensions[1] == "port" and (place := _place(rest[0])):
+                self.named.setdefault(address, set()).add(place)
+                continue
             else:
                 self.loose.add(address)
             for part in rest:

@@ -19,9 +19,8 @@ _DESTINATION_HOOKS = frozenset({"prerouting", "output"})
 class Passage:
     """Through chains of one hook. `sets`: by program and table."""
 
-    def __init__(self, sets: Mapping[tuple[str, str], Sets], clients: Clients) -> None:
+    def __init__(self, sets: Mapping[tuple[str, str], Sets]) -> None:
         self._sets = sets
-        self._clients = clients
 
     def ends(self, hook: HookName, chains: Iterable[BaseChain], cell: Cell, start: Flow) -> list[Ended]:
         """Every way out: accepted, or ended."""
@@ -77,7 +76,7 @@ class Passage:
         """The cell as later chains of the hook see it."""
         if flow.target is None or cell.packet.destination_rewritten:
             return cell
-        return cell_of(rewritten(cell.packet, flow.target), self._clients)
+        return cell_of(rewritten(cell.packet, flow.target), cell.clients)
 
 
 def cell_of(packet: Packet, clients: Clients) -> Cell:

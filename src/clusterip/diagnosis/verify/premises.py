@@ -7,7 +7,7 @@ from itertools import islice
 
 from clusterip.diagnosis.facts import Facts
 from clusterip.diagnosis.frontends import frontends
-from clusterip.diagnosis.node import surroundings
+from clusterip.diagnosis.node import CLUSTER_IP_SETS, surroundings
 from clusterip.diagnosis.verify.nodeports import served_addresses
 from clusterip.diagnosis.walk.surroundings import Surroundings, is_loopback
 from clusterip.rulesets.iptables import values as v
@@ -59,7 +59,7 @@ def premises(facts: Facts, told: Premises) -> Premises:
         (x.metadata.labels.get(ZONE_LABEL, "") for x in facts.nodes if x.metadata.name == node), ""
     )
     internal = [a.address for x in facts.nodes if x.metadata.name == node for a in x.status.addresses]
-    local = sorted(filter(_reachable, known.local), key=lambda a: (a not in internal, a))
+    local = sorted(filter(_reachable, known.local - known.bound), key=lambda a: (a not in internal, a))
     addresses = told.addresses or tuple(local)
     served = told.node_port_addresses if told.node_port_addresses is not None else served_addresses(facts, addresses)
     found = replace(told, node=node, zone=zone, addresses=addresses, node_port_addresses=served)
@@ -89,6 +89,9 @@ def _masquerading(facts: Facts) -> Iterator[str]:
                 rules = nat.chains[chain].rules
                 if rules and rules[0].target == v.Jump("KUBE-MARK-MASQ"):
                     yield _asked_of(rules[0].matches)
+        for asking in given.ruleset.rules("nat", "KUBE-SERVICES"):
+            if asking.target == v.Jump("KUBE-MARK-MASQ") and any(_asks_cluster_ips(m) for m in asking.matches):
+                yield _asked_of(asking.matches)
     for rules_ in facts.nft:
         for table in rules_.ruleset:
             for rule in table.rules("services"):
@@ -99,6 +102,11 @@ def _masquerading(facts: Facts) -> Iterator[str]:
                         yield f"{name[:-1]}+" if name.endswith("*") else name
                     case (n.Match(), n.Mangle()):
                         yield ""
+
+
+def _asks_cluster_ips(match: v.Match) -> bool:
+    """Of IPVS mode; what asks for the source there is not about pods."""
+    return isinstance(match, v.InSet) and match.name in CLUSTER_IP_SETS and match.directions == ("dst", "dst")
 
 
 def _asked_of(matches: Iterable[v.Match]) -> str:
@@ -142,7 +150,8 @@ def settled(facts: Facts, found: Premises) -> Surroundings:
     """What surrounds the rules, with every address of the node taken to be known."""
     known = _surroundings(facts)
     return Surroundings(
-        local=frozenset(found.addresses),
+        local=frozenset(found.addresses) | known.bound,
+        bound=known.bound,
         complete=True,
         pod_ranges=found.pod_networks,
         routes=known.routes,

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from clusterip.diagnosis.packet import Packet, socket
 from clusterip.diagnosis.verify.chain import TooMany
 from clusterip.diagnosis.verify.compare import Mismatch, kernel_fates, mismatches, told
-from clusterip.diagnosis.verify.expected import Claim, Expectation, claims, expectations
+from clusterip.diagnosis.verify.expected import Claim, Expectation, Mode, claims, expectations
 from clusterip.diagnosis.verify.interfaces import ELSEWHERE
 from clusterip.diagnosis.verify.literals import EVERY_PROTOCOL, Place
 from clusterip.diagnosis.verify.report import Difference, Kind, Unproven
-from clusterip.diagnosis.verify.sources import Sources, address_of, kind_of, split
+from clusterip.diagnosis.verify.sources import Clients, Sources, address_of, kind_of, split
 from clusterip.diagnosis.verify.ways import Leaf, Ways
 from clusterip.diagnosis.verify.witness import Shown, shown, witness
 from clusterip.diagnosis.verify.worlds import World, worlds
@@ -28,7 +28,7 @@ from clusterip.services.table import Entry
 _CLIENTS = {Source.POD: "pods", Source.NODE: "the node", Source.OUTSIDE: "outside"}
 _MIXABLE: frozenset[Kind] = frozenset({"share", "missing-backend", "verdict"})  # two wrongs may make a right
 NOWHERE = ("127.0.0.0/8", "0.0.0.0/8", "224.0.0.0/3", "::/127", "ff00::/8")  # nobody is answered there
-_OUR_CHAINS, _OUR_TABLES = "KUBE-", ("kube-proxy", "clusterip")
+_OUR_CHAINS, _OUR_TABLES = "KUBE-", ("kube-proxy", "clusterip", "ipvs")
 
 
 class Search:
@@ -69,43 +69,33 @@ class Search:
 
     def _claimed(self, place: Place, claiming: Sequence[Claim]) -> None:
         leaves, _ = self._ways.leaves(_packet(place))
-        here = self._ways.is_here(place.address)
         best: list[tuple[Mismatch, World]] | None = None
         for claim in claiming:
-            found = self._against(claim, place, leaves, here=here)
+            found = self._against(claim, place, leaves)
             if found is None or not found:
                 return  # equal, or not to be proven, which is noted
             best = found if best is None or len(found) < len(best) else best
         for mismatch, world in best or ():
             self._report(place, claiming[0], mismatch, world)
 
-    def _against(
-        self, claim: Claim, place: Place, leaves: Sequence[Leaf], *, here: bool
-    ) -> list[tuple[Mismatch, World]] | None:
+    def _against(self, claim: Claim, place: Place, leaves: Sequence[Leaf]) -> list[tuple[Mismatch, World]] | None:
         """None: nobody can say."""
-        expected = expectations(claim, place, self._ways.clients, self._policy, here=here)
+        here, clients = self._ways.is_here(place.address), self._ways.clients_of(_packet(place))
+        mode = Mode(self._policy, virtual=self._ways.servers is not None)
+        expected = expectations(claim, place, clients, mode, here=here)
         found: list[tuple[Mismatch, World]] = []
         for alike in worlds(leaves):
             if lost := _lost(alike):
                 self.unproven.append(Unproven(lost, self._object(place)))
                 return None
-            answers = [(self._in(world, expected, claim), world) for world in alike]
+            seconds = claim.entry.affinity_seconds
+            answers = [(_in(world, expected, seconds, clients), world) for world in alike]
             certain = _certain([mismatches for mismatches, _ in answers])
             if not certain and any(mismatches for mismatches, _ in answers):
                 asked = [c for world in alike for c, _ in world.unknown]
                 self.unproven.append(Unproven(told_doubts(asked), self._object(place)))
                 return None
             found += [(m, answers[0][1]) for m in answers[0][0] if m.kind in certain]
-        return found
-
-    def _in(self, world: World, expected: Sequence[Expectation], claim: Claim) -> list[Mismatch]:
-        clients = self._ways.clients
-        found: list[Mismatch] = []
-        for one in expected:
-            sources = split(one.sources, clients.told_by_interface)[1] if world.came_in else one.sources
-            if sources:
-                narrowed = dataclasses.replace(one, sources=sources)
-                found += mismatches(world.leaves, narrowed, claim.entry.affinity_seconds, clients)
         return found
 
     # --- places that are nobody's ---
@@ -196,6 +186,17 @@ class Search:
     def _object(self, place: Place) -> str:
         claiming = self.claims.get(place)
         return f"service {claiming[0].entry.name}" if claiming else _text(place)
+
+
+def _in(world: World, expected: Sequence[Expectation], seconds: int, clients: Clients) -> list[Mismatch]:
+    """`seconds`: of affinity."""
+    found: list[Mismatch] = []
+    for one in expected:
+        sources = split(one.sources, clients.told_by_interface)[1] if world.came_in else one.sources
+        if sources:
+            narrowed = dataclasses.replace(one, sources=sources)
+            found += mismatches(world.leaves, narrowed, seconds, clients)
+    return found
 
 
 def _packet(place: Place) -> Packet:

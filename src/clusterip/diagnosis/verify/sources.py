@@ -144,16 +144,18 @@ class _Told(Protocol):
     def pod_interface(self) -> str: ...
 
 
-def clients(told: _Told, *, ipv6: bool) -> Clients:
-    """A node of which no address is known may have every one that is no pod's.
+def clients(told: _Told, bound: Iterable[str] = (), *, ipv6: bool) -> Clients:
+    """`bound`: addresses on a device of the node's beside its own: no packet comes in with such a source.
 
+    A node of which no address is known may have every one that is no pod's.
     A source of the node's within the pods' networks (its bridge) is left out: nothing tells it from a pod's.
     """
     whole = (_range("::/0" if ipv6 else "0.0.0.0/0"),)
     possible = split(whole, union((_range(n),) for n in _NOT_SOURCES[ipv6]))[1]
     own = union((_range(a),) for a in told.addresses if (":" in a) == ipv6)
     networks = union((_range(n),) for n in told.pod_networks if (":" in n) == ipv6)
-    foreign = split(possible, own)[1]
+    devices = union((_range(a),) for a in bound if (":" in a) == ipv6)
+    foreign = split(split(possible, own)[1], devices)[1]
     inside, outside = split(foreign, networks)
     if told.pod_interface:
         inside = foreign
@@ -163,6 +165,12 @@ def clients(told: _Told, *, ipv6: bool) -> Clients:
 
 def _copied(sources: Sources, copy: int) -> Sources:
     return tuple((copy * _COPY + first, copy * _COPY + last) for first, last in sources)
+
+
+def one_of_the_node(address: str) -> Sources:
+    """The node's own processes that have this address as their source."""
+    at = number(address)
+    return _copied(((at, at),), KINDS.index(Source.NODE))
 
 
 def kind_of(client: int) -> Source:

@@ -12,6 +12,7 @@ from clusterip.diagnosis.verify.search import NOWHERE, Search
 from clusterip.diagnosis.verify.sources import clients
 from clusterip.diagnosis.verify.ways import NotModelled, Ways
 from clusterip.diagnosis.walk.hooks import Hooks
+from clusterip.diagnosis.walk.ipvs import IPVS
 from clusterip.diagnosis.walk.programs import Kept, programs
 from clusterip.diagnosis.walk.surroundings import Surroundings
 from clusterip.model.objects import EndpointSlice
@@ -63,8 +64,10 @@ def verify_table(facts: Facts, table: Sequence[Entry], premises: Premises, *, ip
         return _unproven(f"no rules of {family} were given", family, table)
     around = settled(facts, premises)
     has = programs(facts, around, Kept(), ipv6=ipv6)
+    if any(isinstance(rules, IPVS) and rules.services is None for rules in has.tables.values()):
+        return _unproven("the sets of IPVS mode are there, and ipvsadm -Ln was not given", family, table)
     try:
-        ways = Ways(has, around, clients(premises, ipv6=ipv6), _literals(facts, around, ipv6=ipv6))
+        ways = Ways(has, around, clients(premises, around.bound, ipv6=ipv6), _literals(facts, around, ipv6=ipv6))
     except NotModelled as error:
         return _unproven(error.message, family, table)
     search = Search(ways, Hooks(has.chains, around), table, premises.policy(ipv6=ipv6))
@@ -95,6 +98,9 @@ def _literals(facts: Facts, around: Surroundings, *, ipv6: bool) -> Literals:
 
 def _has_rules(facts: Facts, *, ipv6: bool) -> bool:
     families = {"inet", "ip6" if ipv6 else "ip"}
+    servers = facts.ipvs.services if facts.ipvs else ()
+    if any((":" in server.frontend.address) == ipv6 for server in servers):
+        return True
     return any(r.ipv6 == ipv6 for r in facts.iptables) or any(
         table.family in families for given in facts.nft for table in given.ruleset
     )

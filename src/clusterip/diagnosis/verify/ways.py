@@ -11,13 +11,16 @@ from clusterip.diagnosis.packet import Packet
 from clusterip.diagnosis.verify.chain import Cell, Ended, Sets
 from clusterip.diagnosis.verify.flow import Doubts, Flow, Memory, Socket, Weight
 from clusterip.diagnosis.verify.iptables import IptablesSets
+from clusterip.diagnosis.verify.ipvs import IPVSSets
 from clusterip.diagnosis.verify.literals import Literals
 from clusterip.diagnosis.verify.nft import NftSets
 from clusterip.diagnosis.verify.passage import Passage, cell_of, rewritten
 from clusterip.diagnosis.verify.sources import Clients, Sources, both
+from clusterip.diagnosis.verify.virtual import VirtualWays, speaking
 from clusterip.diagnosis.walk.branch import End
 from clusterip.diagnosis.walk.hooks import BaseChain, HookName
 from clusterip.diagnosis.walk.iptables import IptablesTable
+from clusterip.diagnosis.walk.ipvs import IPVS
 from clusterip.diagnosis.walk.nft import NftTable
 from clusterip.diagnosis.walk.programs import Programs
 from clusterip.diagnosis.walk.surroundings import Surroundings
@@ -64,7 +67,7 @@ class _Arrival(NamedTuple):
 
 
 class NotModelled(ClusterIPError):
-    """Something besides iptables and nftables sends packets on."""
+    """Something else sends packets on."""
 
 
 class Ways:
@@ -78,8 +81,10 @@ class Ways:
         self._sets = {name: _sets(rules) for name, rules in programs.tables.items()}
         for sets in self._sets.values():
             sets.collect(self.literals)
-        self._passage = Passage(self._sets, clients)
+        self._passage = Passage(self._sets)
         self._chains: Mapping[HookName, Sequence[BaseChain]] = programs.chains
+        self.servers = next((s for s in self._sets.values() if isinstance(s, IPVSSets)), None)
+        self._virtual = VirtualWays(self._passage, self._chains, surroundings)
         # From here on destinations are settled: what follows is the same for all that go to one place.
         nat = [c for c in (*self._chains["prerouting"], *self._chains["output"]) if c.kind == "nat"]
         self._settling = max((c.priority for c in nat), default=-100)
@@ -90,27 +95,45 @@ class Ways:
         """Whether it is one of the node's own."""
         return address in self.surroundings.local or address.startswith("127.") or address == "::1"
 
+    def clients_of(self, packet: Packet) -> Clients:
+        """Who may send it, and with which source."""
+        bound = packet.destination in self.surroundings.bound
+        return speaking(self.clients, packet.destination) if bound else self.clients
+
     def leaves(self, packet: Packet) -> tuple[list[Leaf], set[tuple[int, str]]]:
         """All that may become of packets like this one, from every client; and what was asked on the way."""
-        cell = cell_of(packet, self.clients)
+        cell = cell_of(packet, self.clients_of(packet))
+        taken = self.servers is not None and self.servers.serves(packet)
+        found = self._from(cell, "output", cell.clients.node, taken=taken)
+        # What comes in gets as far as IPVS if its address is one of the node's.
+        taken = taken and self.is_here(packet.destination)
+        return found + self._from(cell, "prerouting", cell.clients.arriving, taken=taken), cell.asked
+
+    def _from(self, cell: Cell, hook: HookName, sources: Sources, *, taken: bool) -> list[Leaf]:
+        """Of what begins at this hook. `taken`: IPVS takes it, if nothing stops it before."""
+        if not sources:
+            return []
+        if taken:
+            return [self._arrived(end, flow) for end, flow in self._virtual.ends(cell, hook, Flow(sources, self._one))]
         found: list[Leaf] = []
         arrivals: dict[Socket | None, _Arrival] = {}
-        begins: tuple[tuple[HookName, Sources], ...] = (
-            ("prerouting", self.clients.arriving),
-            ("output", self.clients.node),
-        )
-        for hook, sources in begins:
-            if sources:
-                early = [c for c in self._chains[hook] if c.priority <= self._settling]
-                for end, flow in self._passage.ends(hook, early, cell, Flow(sources, self._one)):
-                    if end is not End.ACCEPT:
-                        found.append(_leaf(flow, _VERDICTS[end]))
-                        continue
-                    arrival = arrivals.get(flow.target)
-                    if arrival is None:
-                        arrival = arrivals[flow.target] = self._arrival(cell, flow.target)
-                    found += self._settled(hook, cell, arrival, flow)
-        return found, cell.asked
+        early = [c for c in self._chains[hook] if c.priority <= self._settling]
+        for end, flow in self._passage.ends(hook, early, cell, Flow(sources, self._one)):
+            if end is not End.ACCEPT:
+                found.append(_leaf(flow, _VERDICTS[end]))
+                continue
+            arrival = arrivals.get(flow.target)
+            if arrival is None:
+                arrival = arrivals[flow.target] = self._arrival(cell, flow.target)
+            found += self._settled(hook, cell, arrival, flow)
+        return found
+
+    def _arrived(self, end: End, flow: Flow) -> Leaf:
+        """Of a packet that IPVS took, or that was stopped before."""
+        verdict = _VERDICTS.get(end) or ("delivered" if flow.target else "passed")
+        here = flow.target is not None and self.is_here(flow.target.address)
+        asked = (flow.remembered, flow.noted, flow.doubts)
+        return Leaf(flow.sources, flow.weight, verdict, flow.target, flow.masqueraded, here, *asked)
 
     # --- what comes after the destination is settled ---
 
@@ -206,7 +229,9 @@ def _sets(rules: object) -> Sets:
             return IptablesSets(rules)
         case NftTable():
             return NftSets(rules)
-    raise NotModelled("IPVS: verify reads rules of iptables and nftables", hint="clusterip trace knows IPVS")
+        case IPVS():
+            return IPVSSets(rules)
+    raise NotModelled(f"{type(rules).__name__}: verify reads rules of iptables and nftables, and IPVS")
 
 
 def _leaf(flow: Flow, verdict: Verdict) -> Leaf:

@@ -64,7 +64,7 @@ def _rewriting(one: Reached) -> list[Fired]:
     found = []
     trail = one.branch.trail
     while trail is not None:
-        if trail.fired.effect.startswith(("dnat", "redirect")):
+        if trail.fired.effect.startswith(("dnat", "redirect", "ipvs")):
             found.append(trail.fired)
         trail = trail.earlier
     return found

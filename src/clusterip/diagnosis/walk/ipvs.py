@@ -49,6 +49,7 @@ class IPVS:
         return range(1) if self._service(packet) or self._untold(packet) else ()
 
     def _untold(self, packet: Packet) -> bool:
+        """A set of the proxy's names it, and no listing of its servers was given."""
         asked = (packet.destination, f"{packet.protocol}:{packet.destination_port}")
         return self.services is None and asked in self.expected
 
@@ -100,7 +101,7 @@ class IPVS:
                 continue
             if c.client_port == packet.source_port if c.client_port else service.persistent:
                 server = _server(service, c.destination, c.destination_port)
-                if server and (c.client_port or self._serves(server)):
+                if server and (c.client_port or self.serves_remembered(server)):
                     return server
         return None
 
@@ -110,7 +111,7 @@ class IPVS:
         if self.connections is not None:
             return branch, found  # none of them is this client's
         for server in service.servers:
-            if not self._serves(server):
+            if not self.serves_remembered(server):
                 continue
             remembers = Condition(
                 f"persistent {service.frontend} {server.address}:{server.port}",
@@ -132,7 +133,7 @@ class IPVS:
             branch = branch.given(bound, False)
         return [*found, self._sent(service, servers[-1], hook, branch, "")]
 
-    def _serves(self, server: RealServer) -> bool:
+    def serves_remembered(self, server: RealServer) -> bool:
         """Whether a remembered client still gets it: one of weight 0 unless the kernel forgets such memories."""
         return server.weight != 0 or self.settings.number(_QUIESCENT) != 1
 

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from clusterip.diagnosis.packet import Packet
 from clusterip.diagnosis.walk.branch import Answer, Condition
 from clusterip.diagnosis.walk.surroundings import is_address
@@ -29,11 +31,46 @@ class Index:
 class Sets:
     sets: Mapping[str, IPSet]
     indexes: dict[str, Index] = field(default_factory=dict)  # of those that were asked
+    besides: dict[tuple[str, int], Mapping[tuple[str, ...], Sequence[Member]]] = field(default_factory=dict)
 
     def index(self, of: IPSet) -> Index:
         found = self.indexes.get(of.name)
         if found is None:
             found = self.indexes[of.name] = Index(of)
+        return found
+
+    def sources(self, name: str, directions: Sequence[str], packet: Packet) -> list[str] | None:
+        """Addresses and networks that stand in the set with what `packet` has besides its source. None: it asks for no
+        source's address, or for more of it, or is not known."""
+        found = self.sets.get(name)
+        if found is None or found.type.startswith("list:"):
+            return None
+        asked = list(zip(found.dimensions, directions, strict=False))
+        of_source = [i for i, (_, side) in enumerate(asked) if side.startswith("src")]
+        if len(of_source) != 1 or asked[of_source[0]][0] not in ("ip", "net") or len(asked) < len(found.dimensions):
+            return None
+        at = of_source[0]
+        wanted = [None if i == at else _field(kind, side, packet) for i, (kind, side) in enumerate(asked)]
+        if any(w is None for i, w in enumerate(wanted) if i != at):
+            return None
+        members = self._beside(found, at).get(tuple(w for w in wanted if w is not None), ())
+        wide = [m for m in self.index(found).wide if any(_is_wide(p) for i, p in enumerate(m.parts) if i != at)]
+        held = [*members, *(m for m in wide if _holds(m, wanted))]
+        if any(m.nomatch for m in held):
+            return None
+        return [m.parts[at] for m in held]
+
+    def _beside(self, of: IPSet, at: int) -> Mapping[tuple[str, ...], Sequence[Member]]:
+        """Members by what they have besides dimension `at`."""
+        key = (of.name, at)
+        found = self.besides.get(key)
+        if found is None:
+            grouped: dict[tuple[str, ...], list[Member]] = {}
+            for member in of.members:
+                rest = tuple(_plain(p) for i, p in enumerate(member.parts) if i != at)
+                if not any(_is_wide(p) for p in rest):
+                    grouped.setdefault(rest, []).append(member)
+            found = self.besides[key] = grouped
         return found
 
 
@@ -48,6 +85,8 @@ def in_set(sets: Sets, name: str, directions: Sequence[str], packet: Packet) -> 
         answers = [in_set(sets, m.parts[0], directions, packet) for m in found.members]
         return True if True in answers else unknown if any(a is not False for a in answers) else False
     dimensions = found.dimensions
+    if found.type == "bitmap:port":  # it knows no protocols
+        packet = replace(packet, protocol="tcp")
     wanted = [_field(kind, side, packet) for kind, side in zip(dimensions, directions, strict=False)]
     if len(wanted) < len(dimensions):
         return unknown

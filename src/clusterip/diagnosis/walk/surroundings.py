@@ -23,6 +23,7 @@ class Surroundings:
     """`complete`: `local` holds every address of the node, so any other is not its own."""
 
     local: frozenset[str] = frozenset()  # "" among them: a node's address that nobody knows
+    bound: frozenset[str] = frozenset()  # of `local`, those of Services, which IPVS mode keeps on a device of its own
     complete: bool = False
     foreign: Callable[[str], bool] = lambda address: False  # known to be no address of this node
     silent_bridges: frozenset[str] = frozenset()  # known to hand frames from port to port without asking any rules
