@@ -129,7 +129,9 @@ class Asker:
         if key not in self.flows:
             asking = self._socket(client, to, 1.0)
             # Not connected, it hears of refusals only if it says that it wants to.
-            level, option = (socket.SOL_IPV6, _IPV6_RECVERR) if ":" in to.address else (socket.SOL_IP, _IP_RECVERR)
+            level, option = (
+                (socket.IPPROTO_IPV6, _IPV6_RECVERR) if ":" in to.address else (socket.IPPROTO_IP, _IP_RECVERR)
+            )
             asking.setsockopt(level, option, 1)
             self.flows[key] = asking, b""
         asking = self.flows[key][0]

@@ -35,10 +35,11 @@ async def hold(page: Page, place: Place) -> None:
         async with running(config, page.steps[0].state, node) as proxy:
             for step in page.steps:
                 await proxy.become(step.state, step.node)
-                assert await proxy.differences() == []
+                wrong = await proxy.differences()
+                assert not wrong, f"{page.name}.md, step {step.title!r}, {place.dataplane}: {wrong}"
                 for line in step.lines:
                     wrong = await asyncio.to_thread(asker.check, line, line.answer_in(place.dataplane))
-                    assert wrong == [], f"{page.name}.md:{line.number}, {place.dataplane}"
+                    assert not wrong, f"{page.name}.md:{line.number}, {place.dataplane}: {wrong}"
 
 
 def _serve(world: World, page: Page) -> None:

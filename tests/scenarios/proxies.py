@@ -40,7 +40,7 @@ from clusterip.proxy.tables import TablePlane
 from clusterip.services.resolve import ZONE_LABEL
 
 KINDS: Mapping[str, Resource] = {"Service": SERVICES, "EndpointSlice": ENDPOINT_SLICES}
-PATIENCE = 20.0  # seconds for a change to be in the kernel
+PATIENCE = 60.0  # seconds for a change to be in the kernel
 Key = tuple[str, str, str]  # kind, namespace, name
 
 
