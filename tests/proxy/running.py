@@ -21,9 +21,10 @@ from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES
 from clusterip.model.status import Object
 from clusterip.proxy.chains import ChainPlane
 from clusterip.proxy.health import Health
-from clusterip.proxy.loop import FamilyParts, Loop, Settings
+from clusterip.proxy.loop import Loop
 from clusterip.proxy.metrics import Metrics
 from clusterip.proxy.node import RangeChanged
+from clusterip.proxy.parts import FamilyParts, Settings
 from clusterip.proxy.pending import ServedAddresses
 from clusterip.proxy.process import watched
 from clusterip.proxy.proxier import Proxier

@@ -20,8 +20,8 @@ from clusterip.kernel.run import run
 from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES, Resource
 from clusterip.model.status import ApiError, Object
 from clusterip.proxy import chains
-from clusterip.proxy.loop import Settings
 from clusterip.proxy.node import RangeChanged
+from clusterip.proxy.parts import Settings
 
 pytestmark = pytest.mark.kernel
 

@@ -33,8 +33,8 @@ from clusterip.kernel import nfacct
 from clusterip.kernel.iptables import VariantName
 from clusterip.model.status import Object
 from clusterip.proxy import prepare
-from clusterip.proxy.loop import Settings
 from clusterip.proxy.metrics import INVALID_DROPPED, LOCALHOST_ACCEPTED
+from clusterip.proxy.parts import Settings
 
 pytestmark = pytest.mark.kernel
 

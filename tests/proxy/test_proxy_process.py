@@ -120,7 +120,7 @@ async def proxy(net: World, tmp_path: Path) -> AsyncIterator[Proxy]:
         process = await start(net.node, "--config", str(config))
         made = Proxy(net, server, process, config)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(90):
                 while not (await made.status()).get("syncs"):
                     assert process.returncode is None, (await process.communicate())[1].decode()
                     await asyncio.sleep(0.05)
@@ -187,12 +187,68 @@ async def test_a_health_check_node_port_opens_answers_and_closes(proxy: Proxy) -
     assert (await proxy.get("/", CHECK_PORT))[0] == 0
 
 
-async def test_a_changed_configuration_file_ends_the_process(proxy: Proxy) -> None:
+async def test_a_file_that_says_the_same_in_other_words_changes_nothing(proxy: Proxy) -> None:
     proxy.config.write_text(proxy.config.read_text() + "\n")
-    async with asyncio.timeout(10):
+    proxy.process.send_signal(signal.SIGHUP)
+    await asyncio.sleep(0.5)
+    assert (await proxy.status())["change"] is None
+    assert (await proxy.get("/healthz"))[0] == 200
+
+
+async def test_a_file_that_changes_what_a_running_proxy_cannot_take_over_ends_the_process(proxy: Proxy) -> None:
+    proxy.config.write_text(proxy.config.read_text() + "nodePortAddresses: [primary]\n")
+    async with asyncio.timeout(30):
         _, said = await proxy.process.communicate()
     assert proxy.process.returncode == 1
-    assert b"the configuration has changed" in said
+    assert b"proxy.yaml: the configuration has changed: nodePortAddresses" in said
+
+
+async def refusal(proxy: Proxy, text: str) -> str:
+    """What the proxy says of a configuration that it does not take. It goes on as it was."""
+    before = proxy.config.read_text()
+    proxy.config.write_text(text)
+    proxy.process.send_signal(signal.SIGHUP)
+    async with asyncio.timeout(30):
+        while not (refused := (await proxy.status())["configuration"]["refused"]):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert await proxy.get("/proxyMode") == (200, "iptables")
+    assert (await proxy.get("/healthz", 10256))[0] == 200
+    assert "KUBE-SERVICES" in proxy.net.rules()
+    assert "clusterip" not in proxy.net.on_node("nft list tables")
+    proxy.config.write_text(before)
+    proxy.process.send_signal(signal.SIGHUP)
+    async with asyncio.timeout(30):
+        while (await proxy.status())["configuration"]["refused"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    return str(refused)
+
+
+async def test_a_file_that_cannot_be_used_is_refused_and_what_is_in_force_stays(proxy: Proxy) -> None:
+    text = proxy.config.read_text()
+    assert "mode: 'userspace' is not a proxy mode" in await refusal(
+        proxy, text.replace("mode: iptables", "mode: userspace")
+    )
+    assert "is not YAML" in await refusal(proxy, text + "}\n")
+    reasons = {obj["reason"] for key, obj in proxy.server.objects.items() if key[0] is EVENTS}
+    assert "ConfigurationRefused" in reasons
+
+
+async def test_settings_of_the_mode_in_force_are_taken_over_and_others_noted(proxy: Proxy) -> None:
+    text = proxy.config.read_text()
+    proxy.config.write_text(text + "nftables: {masqueradeAll: true}\n")
+    proxy.process.send_signal(signal.SIGHUP)
+    async with asyncio.timeout(30):
+        while '"masqueradeAll": true' not in (await proxy.get("/configz"))[1]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert (await proxy.status())["change"] is None
+    await proxy.put(service(), slice_of("web", POD_B))
+    proxy.config.write_text(text.replace("minSyncPeriod: 1ms", "minSyncPeriod: 1ms, masqueradeAll: true"))
+    proxy.process.send_signal(signal.SIGHUP)
+    async with asyncio.timeout(30):
+        while ((await proxy.status())["change"] or {}).get("phase") != "done":  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert (await asyncio.to_thread(proxy.net.ask, OUTSIDE, "10.96.0.10"))[0] == POD_B
+    assert "! -s 10.244.0.0/16" not in proxy.net.rules()
 
 
 async def test_a_signal_ends_it_and_the_rules_stay(proxy: Proxy) -> None:
@@ -215,6 +271,33 @@ async def test_timeouts_of_connection_tracking_are_set_in_our_namespace_only(net
     assert net.on_node("sysctl -n net.netfilter.nf_conntrack_tcp_timeout_close_wait").strip() == "2820"
     assert net.on_node("sysctl -n net.ipv4.conf.all.route_localnet").strip() == "1"
     assert sysctl.read("net.netfilter.nf_conntrack_tcp_timeout_close_wait") == before
+
+
+async def test_a_missing_kubeconfig_is_noticed_before_anything_is_set(net: World) -> None:
+    kernel_setting = "net.netfilter.nf_conntrack_tcp_timeout_close_wait"
+    before = net.on_node(f"sysctl -n {kernel_setting}")
+    process = await start(net.node, "--kubeconfig", "/no/such", "--conntrack-tcp-timeout-close-wait=41m")
+    await process.communicate()
+    assert process.returncode == 2
+    assert net.on_node(f"sysctl -n {kernel_setting}") == before
+
+
+async def test_a_signal_to_a_proxy_that_was_started_with_flags_is_answered(net: World, tmp_path: Path) -> None:
+    async with FakeApiServer() as server, relayed(net.node, server.url) as url:
+        await server.put(NODES, node_here())
+        known = kubeconfig(tmp_path / "kubeconfig", url)
+        process = await start(net.node, "--kubeconfig", str(known), "--hostname-override=node-1")
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            while b"proxy.sync.done" not in await process.stderr.readline():
+                pass
+            process.send_signal(signal.SIGHUP)
+            while b"there is no file to read again" not in await process.stderr.readline():
+                pass
+        process.terminate()
+        await process.communicate()
+        assert process.returncode == 0
+    await cleaned(net)
 
 
 async def test_the_log_is_json_where_that_is_asked_for(net: World) -> None:

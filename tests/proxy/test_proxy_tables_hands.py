@@ -154,4 +154,4 @@ async def after_first_sync(net: World, proxy: Running, mode: str, pins: Path) ->
     """`pins`: where eBPF mode would have left something."""
     async with asyncio.timeout(10):
         await proxy.loop.complete.wait()
-    await leftovers.remove_others(mode, net.node, str(pins))
+    await leftovers.Leftovers(str(pins), netns=net.node).remove(mode, ())

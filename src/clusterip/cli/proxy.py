@@ -105,7 +105,10 @@ def command(
     else:
         from clusterip.proxy import process
 
-        asyncio.run(process.run(config, process.Options(master, config_file or "", init_only)))
+        def read() -> ProxyConfig:
+            return _configuration(config_file, given)[0]
+
+        asyncio.run(process.run(config, process.Options(master, config_file or "", read, init_only)))
 
 
 def _configuration(config_file: str | None, given: dict[str, Any]) -> tuple[ProxyConfig, tuple[str, ...]]:

@@ -26,9 +26,10 @@ from clusterip.proxy import node, prepare, rules, sockets, virtual
 from clusterip.proxy.chains import ChainPlane
 from clusterip.proxy.config import ProxyConfig
 from clusterip.proxy.events import Events
+from clusterip.proxy.handover import Target
 from clusterip.proxy.health import Health
-from clusterip.proxy.loop import FamilyParts
 from clusterip.proxy.metrics import INVALID_DROPPED, LOCALHOST_ACCEPTED
+from clusterip.proxy.parts import FamilyParts
 from clusterip.proxy.pending import FamilyProxier, ServedAddresses
 from clusterip.proxy.proxier import Proxier
 from clusterip.proxy.service_health import ServiceHealth
@@ -71,6 +72,17 @@ async def look(config: ProxyConfig, ours: Node | None, opened: Sockets | None = 
     if config.mode == "ipvs":
         await virtual.ready(config.ipvs)
     return Machine(ours, programs, await asyncio.to_thread(_counters), liberal)
+
+
+async def look_again(config: ProxyConfig, before: Machine) -> Machine:
+    """For another mode. Raises ClusterIPError if this machine cannot do it."""
+    opened = None
+    if config.mode == "ebpf":
+        opened = before.sockets or await sockets.open_sockets(config)
+    machine = await look(config, before.node, opened)
+    if serves_loopback(config):
+        await asyncio.to_thread(prepare.route_localnet)
+    return machine
 
 
 def _probe_nf_tables(family: Family) -> None:
@@ -121,15 +133,31 @@ ServiceCIDRs: TypeAlias = Callable[[Family], tuple[str, ...]]  # where ClusterIP
 
 
 def families(
-    config: ProxyConfig, machine: Machine, cidrs: ServiceCIDRs, health: Health, events: Events
+    config: ProxyConfig,
+    machine: Machine,
+    cidrs: ServiceCIDRs,
+    health: Health,
+    events: Events,
+    before: Iterable[FamilyParts] = (),
 ) -> tuple[FamilyParts, ...]:
-    """Raises BadInput or Unavailable if the local-traffic detector cannot work in any family."""
-    proxiers: Iterable[tuple[FamilyProxier, ServedAddresses]]
+    """`before`: whose servers for health checks go on. Raises BadInput or Unavailable if the local-traffic detector
+    cannot work in any family."""
+    open_servers = {f.proxier.family: f.service_health for f in before}
+    made: Iterable[tuple[FamilyProxier, ServedAddresses]]
     if config.mode == "ipvs":
-        proxiers = _virtual(config, machine)
+        made = _virtual(config, machine)
     else:
-        proxiers = _tables(config, machine, cidrs) if rules.writes_tables(config) else _iptables(config, machine)
-    return tuple(FamilyParts(p, _service_health(p.family, health, events), served) for p, served in proxiers)
+        made = _tables(config, machine, cidrs) if rules.writes_tables(config) else _iptables(config, machine)
+    return tuple(
+        FamilyParts(p, open_servers.get(p.family) or _service_health(p.family, health, events), served)
+        for p, served in made
+    )
+
+
+def target(config: ProxyConfig, machine: Machine, made: tuple[FamilyParts, ...]) -> Target:
+    """`made`: by `families`; nothing of it is in force yet. Pure."""
+    section = rules.mode_section(config)
+    return Target(config.mode, made, section.min_sync_period, section.sync_period, machine.counters)
 
 
 def _iptables(config: ProxyConfig, machine: Machine) -> Iterator[tuple[FamilyProxier, ServedAddresses]]:

@@ -32,6 +32,12 @@ class Health:
         self._waiting: dict[Family, float] = {}  # since when something is not programmed
         self.node_eligible = True  # load balancers may send traffic here
 
+    def serve(self, families: Sequence[Family], sync_period: float, now: float) -> None:
+        """Another dataplane has taken over, which has all of these in the kernel."""
+        self._patience = 2 * sync_period
+        self._updated = dict.fromkeys(families, now)
+        self._waiting.clear()
+
     def queued(self, family: Family, now: float) -> None:
         self._waiting.setdefault(family, now)
 

@@ -1,15 +1,19 @@
 """What another proxy mode, ours or kube-proxy's own, has left in the kernel."""
 
 import logging
-from collections.abc import AsyncIterator
+import math
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
 from clusterip.dataplane.iptables import Config, Installed
 from clusterip.dataplane.iptables import apply as iptables
 from clusterip.dataplane.iptables.program import Jump
 from clusterip.dataplane.ipvs import apply as virtual_servers
-from clusterip.dataplane.ipvs import chains
+from clusterip.dataplane.ipvs import chains, leaving
 from clusterip.dataplane.ipvs import config as virtual_config
+from clusterip.dataplane.ipvs.compile import RealServer
 from clusterip.dataplane.nftables import TABLE
 from clusterip.dataplane.nftables import apply as nftables
 from clusterip.errors import ClusterIPError
@@ -19,27 +23,101 @@ from clusterip.proxy import sockets
 from clusterip.proxy.config import EBPF
 from clusterip.proxy.node import FAMILIES
 from clusterip.proxy.rules import TABLE_MODES
-from clusterip.services.table import Family
+from clusterip.services.table import Entry, Family
 
 _Kept: TypeAlias = dict[Family, dict[VariantName, Installed]]
 log = logging.getLogger(__name__)
 
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0  # seconds between looks at what is still to go: doubling
+_NOBODY: Mapping[Family, str] = MappingProxyType({})
 KUBE_PROXY = "kube-proxy"  # the table of kube-proxy's nftables mode
 
 
-async def remove_others(mode: str, netns: str = "", directory: str = EBPF().directory) -> None:
-    """What the other modes have left; what cannot be removed is logged. To be called when our own rules are complete,
-    so that there is no moment without any."""
+class Leftovers:
+    """Takes away what the modes that are not in force have here, when ours is complete, so that there is no moment
+    without any. What cannot go yet, because connections are on it or because it is refused, is tried again."""
+
+    def __init__(self, directory: str = EBPF().directory, node_ips: Mapping[Family, str] = _NOBODY, netns: str = ""):
+        """`directory`: of eBPF mode. `node_ips`: with which address the node speaks."""
+        self.left: tuple[str, ...] = ()
+        self._directory = directory
+        self._node_ips = node_ips
+        self._netns = netns
+        self._looked = ""  # the mode that was in force when all others' rules were last looked for
+        self._refused: tuple[str, ...] = ()
+        self._pause = FIRST_PAUSE
+        self._next = 0.0  # monotonic time; inf: all is gone
+
+    def __repr__(self) -> str:
+        return f"Leftovers({len(self.left)} left)"
+
+    def due(self, now: float) -> bool:
+        return now >= self._next
+
+    async def yield_to(self, mode: str) -> None:
+        """Before `mode` is written for the first time: from now on the node must not take addresses for its own that
+        only IPVS mode gives it, or its connections would end with them."""
+        self._looked = ""
+        if mode != "ipvs" and virtual_servers.has_device(self._netns):
+            for family in FAMILIES:
+                try:
+                    await leaving.give_up_sources(family, self._node_ips.get(family, ""), self._netns)
+                except ClusterIPError as error:
+                    log.warning("proxy.leftovers.sources family=%s reason=%r", family, error.message)
+
+    async def remove(self, mode: str, entries: Iterable[Entry]) -> None:
+        """What is in force is `mode`, with `entries`."""
+        serving = frozenset(RealServer(b.address, b.port) for e in entries if e.protocol != "TCP" for b in e.serving)
+        virtual = (
+            await _leave_virtual(self._netns, serving, beside_iptables=mode == "iptables") if mode != "ipvs" else []
+        )
+        if mode != self._looked or self._refused or (self.left and not virtual):
+            self._refused = tuple([error.message async for error in _remove_others(mode, self._netns, self._directory)])
+            for line in self._refused:
+                log.warning("proxy.leftovers.stay mode=%s reason=%r", mode, line)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE) if mode == self._looked else FIRST_PAUSE
+        self._looked, self.left = mode, (*virtual, *self._refused)
+        self._next = time.monotonic() + self._pause if self.left else math.inf
+
+
+async def _remove_others(mode: str, netns: str, directory: str) -> AsyncIterator[ClusterIPError]:
+    """All but what IPVS mode has; what could not be done."""
     if mode != "ebpf":
         for error in await sockets.remove(directory):
-            log.warning("proxy.leftovers.stay mode=%s reason=%r", mode, error.message)
-    if mode != "ipvs":
-        for error in await _remove_virtual(netns, beside_iptables=mode == "iptables"):
-            log.warning("proxy.leftovers.stay mode=%s reason=%r", mode, error.message)
-    kept = await _virtual_rules(netns) if mode == "ipvs" else {}
-    removed = _remove(netns, iptables_mode=mode != "iptables", nftables_mode=mode not in TABLE_MODES, kept=kept)
-    async for error in removed:
-        log.warning("proxy.leftovers.stay mode=%s reason=%r", mode, error.message)
+            yield error
+    kept = await _virtual_rules(netns) if mode == "ipvs" or virtual_servers.has_device(netns) else {}
+    others = _remove(netns, iptables_mode=mode != "iptables", nftables_mode=mode not in TABLE_MODES, kept=kept)
+    async for error in others:
+        yield error
+
+
+async def _leave_virtual(netns: str, serving: frozenset[RealServer], *, beside_iptables: bool) -> list[str]:
+    """Away with what IPVS mode has left, but for what connections are on; that, in words."""
+    if not virtual_servers.has_device(netns):
+        return []
+    left: list[str] = []
+    for family in FAMILIES:
+        config = virtual_config.Config(family=family)
+        try:
+            for rules in await _virtual_variants(family, netns):
+                stay = await leaving.leave(rules, config, serving)
+                if stay:
+                    left.append(f"IPVS ({family}): {stay} virtual servers whose connections go on")
+                else:
+                    await virtual_servers.clean_up(rules, config, await _shared(rules, beside_iptables))
+        except ClusterIPError as error:
+            left.append(error.message)
+            log.warning("proxy.leftovers.stay mode=ipvs family=%s reason=%r", family, error.message)
+    if not left and await virtual_servers.remove_device(netns):
+        log.info("proxy.leftovers.removed device=%s", virtual_config.DEVICE)
+    return left
+
+
+async def _shared(rules: virtual_servers.Rules, beside_iptables: bool) -> chains.Shared:
+    """What to do with chains that iptables mode has by the same names: it has filled them, or takes them away."""
+    plain = await iptables.usable(rules.programs.family, rules.netns)
+    beside = beside_iptables and plain is not None and plain.variant == rules.programs.variant
+    return chains.Shared.LEAVE if beside else chains.Shared.EMPTY
 
 
 async def remove_all(netns: str = "", directory: str = EBPF().directory) -> tuple[ClusterIPError, ...]:
@@ -59,7 +137,7 @@ async def _virtual_rules(netns: str) -> _Kept:
     return kept
 
 
-async def _remove_virtual(netns: str, *, beside_iptables: bool = False) -> tuple[ClusterIPError, ...]:
+async def _remove_virtual(netns: str) -> tuple[ClusterIPError, ...]:
     """What IPVS mode has left, if the device is there; what could not be done."""
     if not virtual_servers.has_device(netns):
         return ()
@@ -67,9 +145,7 @@ async def _remove_virtual(netns: str, *, beside_iptables: bool = False) -> tuple
     for family in FAMILIES:
         try:
             for rules in await _virtual_variants(family, netns):
-                plain = await iptables.usable(family, netns)
-                beside = beside_iptables and plain is not None and plain.variant == rules.programs.variant
-                shared = chains.Shared.LEAVE if beside else chains.Shared.EMPTY
+                shared = await _shared(rules, beside_iptables=False)
                 await virtual_servers.clean_up(rules, virtual_config.Config(family=family), shared)
         except ClusterIPError as error:
             errors.append(error)

@@ -4,73 +4,60 @@ While a sync runs, changes gather in the Mirror, folded; so nothing here needs a
 """
 
 import asyncio
+import itertools
 import logging
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
-from typing import Never, Protocol
+from typing import Never
 
-from clusterip.client.view import Change, Ref, View
-from clusterip.errors import ClusterIPError
+from clusterip.client.view import Change, Ref
+from clusterip.errors import ClusterIPError, Unavailable
 from clusterip.model.objects import EndpointSlice, Node, Service, ServiceCIDR
 from clusterip.model.status import Object
 from clusterip.proxy import conntrack_reconcile, node
+from clusterip.proxy.handover import Joining, NotProved, Report, Target, every_service, share_places
 from clusterip.proxy.health import Health, eligible
 from clusterip.proxy.metrics import Metrics
 from clusterip.proxy.node import RangeChanged
 from clusterip.proxy.pace import DEEP_CHECK, Pace
-from clusterip.proxy.pending import FamilyProxier, ServedAddresses, Synced
+from clusterip.proxy.parts import FamilyParts, Others, Settings, Source
+from clusterip.proxy.pending import Counted, FamilyProxier, Synced
 from clusterip.proxy.progress import Progress
-from clusterip.proxy.service_health import ServiceHealth, checks
+from clusterip.proxy.service_health import checks
 from clusterip.services.resolve import NodeContext
-from clusterip.services.table import Family
+from clusterip.services.table import Entry, Family
 from clusterip.services.tracker import ServiceName, ServiceTable, touched
 
 log = logging.getLogger(__name__)
 
+_ROUNDS = 3  # of following the API between a hand-over's load and its proof
+
 TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"  # on a slice: when what it tells of happened
-
-
-class Source(Protocol):
-    """What the loop needs of a `client.Mirror`."""
-
-    view: View
-    synced: asyncio.Event
-    revision: str
-
-    async def changes(self) -> Mapping[Ref, Change]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FamilyParts:
-    """All that serves one family."""
-
-    proxier: FamilyProxier
-    service_health: ServiceHealth
-    served_addresses: ServedAddresses
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    node: str  # our node's name
-    mode: str
-    min_sync_period: float  # seconds
-    sync_period: float  # seconds
-    pod_ranges: tuple[str, ...] | None = None  # that the rules were built on; None: they do not come from the Node
-    netns: str = ""  # where connection tracking is read; "": our own namespace
 
 
 class Loop:
     def __init__(
-        self, source: Source, families: Sequence[FamilyParts], health: Health, metrics: Metrics, settings: Settings
+        self,
+        source: Source,
+        families: Sequence[FamilyParts],
+        health: Health,
+        metrics: Metrics,
+        settings: Settings,
+        others: Others | None = None,
     ) -> None:
         self._source = source
         self._families = tuple(families)
         self._health = health
         self._metrics = metrics
         self._settings = settings
+        self._others = others
+        self._joining: Joining | None = None
+        self._asked: tuple[Target, asyncio.Future[None]] | None = None
+        self._report: Report | None = None
+        self._waiting: asyncio.Timeout | None = None
         self._table = ServiceTable([f.proxier.family for f in families])
         self._context = NodeContext(settings.node)
         self._pace = Pace(settings.min_sync_period, settings.sync_period)
@@ -92,6 +79,9 @@ class Loop:
         await self._take(within=0.05)  # there may be nothing at all in the cluster
         while True:
             now = time.monotonic()
+            if self._asked is not None and self.complete.is_set():
+                await self._hand_over(self._asked[0])
+                continue
             pending = any(f.proxier.pending for f in self._families)
             if now >= self._pace.next_sync(pending, self._fresh):
                 await self._sync()
@@ -101,6 +91,21 @@ class Loop:
                 await self._wait(
                     pending, until=min(self._pace.next_sync(pending, self._fresh), self._pace.next_check())
                 )
+
+    @property
+    def parts(self) -> tuple[FamilyParts, ...]:
+        """In force."""
+        return self._families
+
+    async def move(self, target: Target) -> None:
+        """Let another dataplane take over; when this returns it serves. Raises ClusterIPError: then nothing has
+        changed. One at a time, from any task but the loop's."""
+        assert self._asked is None, "one hand-over at a time"
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked = (target, done)
+        if self._waiting is not None:
+            self._waiting.reschedule(0)
+        await done
 
     def status(self) -> Object:
         """What `clusterip status` shows of this node."""
@@ -119,6 +124,8 @@ class Loop:
             "entries": sum(len(p.entries) for p in proxiers),
             "rules": sum(sum(p.counts.values()) for p in proxiers),
             "families": {p.family: p.status() for p in proxiers},
+            "change": self._report.document() if self._report else None,
+            "left": list(self._others.left) if self._others else [],
         }
 
     async def _wait(self, pending: bool, until: float) -> None:
@@ -133,10 +140,12 @@ class Loop:
     async def _take(self, within: float) -> bool:
         """True if something had changed. `within`: seconds."""
         try:
-            async with asyncio.timeout(None if within == math.inf else within):
+            async with asyncio.timeout(None if within == math.inf else within) as self._waiting:
                 changes = await self._source.changes()
         except TimeoutError:
             return False
+        finally:
+            self._waiting = None
         self._note(changes)
         return True
 
@@ -156,6 +165,8 @@ class Loop:
                     self._note_trigger(family, change.after)
                 case ServiceCIDR():
                     self._load_all()
+        if self._joining is not None:
+            self._joining.note(names, self._source.view, self._context)
         entries = self._table.update(names, self._source.view, self._context)
         noted = [f.proxier.family for f in self._families if f.proxier.note(entries)]
         if noted:
@@ -175,7 +186,7 @@ class Loop:
         log.info("proxy.node.zone was=%r now=%r", self._context.zone, context.zone)
         self._context = context
         self._load_all()
-        return {ServiceName(s.metadata.namespace, s.metadata.name) for s in self._source.view.list(Service)}
+        return every_service(self._source.view)
 
     def _load_all(self) -> None:
         """What all rules rest on has changed."""
@@ -249,13 +260,16 @@ class Loop:
         metrics.duration.labels(name).observe(done.seconds)
         (metrics.full if done.full else metrics.partial).labels(name).observe(done.seconds)
         metrics.last.labels(name).set_to_current_time()
-        metrics.wrote(name, proxier.counts, done.written)
-        metrics.no_local.labels("internal", name).set(proxier.sums.internal_gaps)
-        metrics.no_local.labels("external", name).set(proxier.sums.external_gaps)
+        self._count(proxier, done.written)
         triggers, self._triggers[name] = self._triggers[name], []
         for triggered in triggers:
             if triggered >= self._born:
                 metrics.programming.labels(name).observe(max(0.0, time.time() - triggered))
+
+    def _count(self, proxier: FamilyProxier, written: Counted) -> None:
+        self._metrics.wrote(proxier.family, proxier.counts, written)
+        self._metrics.no_local.labels("internal", proxier.family).set(proxier.sums.internal_gaps)
+        self._metrics.no_local.labels("external", proxier.family).set(proxier.sums.external_gaps)
 
     async def _end_stale_flows(self, proxier: FamilyProxier) -> None:
         entries = [e for e in proxier.entries.values() if e.protocol == "UDP"]
@@ -291,4 +305,93 @@ class Loop:
                 self._fresh = True
             elif not proxier.pending:
                 self._health.updated(proxier.family, time.monotonic())
-        self._pace.checked(time.monotonic())
+        now = time.monotonic()
+        self._pace.checked(now)
+        if self._others is not None and self._others.due(now):
+            await self._others.remove(self._settings.mode, self._entries())
+
+    def _entries(self) -> Iterable[Entry]:
+        return itertools.chain.from_iterable(f.proxier.entries.values() for f in self._families)
+
+    async def _hand_over(self, target: Target) -> None:
+        was = self._settings.mode
+        self._report = report = Report(self._report.number + 1 if self._report else 1, was, target.mode)
+        log.info("proxy.handover.begins was=%s to=%s", was, target.mode)
+        try:
+            joining = await self._join(target, report)
+        except (ClusterIPError, OSError) as error:
+            await self._take_back(target)
+            report.enter("failed")
+            refused = error if isinstance(error, ClusterIPError) else Unavailable(f"{target.mode}: {error}")
+            report.error, report.hint = refused.message, refused.hint
+            log.error("proxy.handover.failed stays=%s wanted=%s error=%r", was, target.mode, refused.message)
+            self._answer(refused)
+            return
+        finally:
+            self._joining = None
+        report.enter("withdrawing")
+        self._promote(target, joining)
+        for family in self._families:
+            await self._end_stale_flows(family.proxier)
+        if self._others is not None:
+            await self._others.remove(target.mode, self._entries())
+        report.enter("done")
+        log.info("proxy.handover.done was=%s now=%s left=%d", was, target.mode, len(self.status()["left"]))
+        self._answer(None)
+
+    def _answer(self, refused: ClusterIPError | None) -> None:
+        assert self._asked is not None, "somebody has asked"
+        (_, done), self._asked = self._asked, None
+        if refused is not None and not done.done():
+            done.set_exception(refused)
+        elif not done.done():
+            done.set_result(None)
+
+    async def _join(self, target: Target, report: Report) -> Joining:
+        """The target, written and proved, and as new as the one in force. Raises ClusterIPError or OSError."""
+        report.enter("loading")
+        if self._others is not None:
+            await self._others.yield_to(target.mode)
+        beside = not share_places(self._settings.mode, target.mode)
+        joining = self._joining = Joining(target, self._source.view, self._context)
+        await joining.sync()
+        for _ in range(_ROUNDS):
+            await self._take(within=0)
+            await joining.sync()
+            await (self._sync() if beside and any(f.proxier.pending for f in self._families) else asyncio.sleep(0))
+        report.enter("verifying")
+        try:
+            await joining.verify()
+        except NotProved as error:  # others write, too: once more, from what is there
+            log.warning("proxy.handover.again reason=%r", error.message)
+            await joining.sync()
+            await joining.verify()
+        return joining
+
+    async def _take_back(self, target: Target) -> None:
+        """The dataplane in force stays. Where the other writes over it, it is written anew."""
+        mode = self._settings.mode
+        if share_places(mode, target.mode):
+            self._load_all()
+            await self._sync()
+        if self._others is not None:
+            await self._others.remove(mode, self._entries())
+
+    def _promote(self, target: Target, joining: Joining) -> None:
+        now = time.monotonic()
+        self._families, self._table = target.families, joining.table
+        self._settings = replace(
+            self._settings,
+            mode=target.mode,
+            min_sync_period=target.min_sync_period,
+            sync_period=target.sync_period,
+        )
+        self._pace = Pace(target.min_sync_period, target.sync_period)
+        self._pace.synced(now)
+        names = [f.proxier.family for f in target.families]
+        self._triggers = {name: self._triggers.get(name, []) for name in names}
+        self._health.serve(names, target.sync_period, now)
+        self._metrics.serve(target.mode, target.counters, names)
+        for family in target.families:
+            self._count(family.proxier, family.proxier.counts)
+        self._fresh = True

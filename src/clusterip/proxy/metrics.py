@@ -63,7 +63,7 @@ class Metrics:
         self.services_pending = self.gauge("sync_proxy_rules_service_changes_pending", "not yet programmed")
         self.endpoints_total = self.counter("sync_proxy_rules_endpoint_changes_total", "changes of endpoints")
         self.services_total = self.counter("sync_proxy_rules_service_changes_total", "changes of Services")
-        self._programs = _IPTablesSeries(self) if mode in ("iptables", "ipvs") else _NFTablesSeries(self)
+        self._programs = _series(self, mode)
         self.no_local = self.gauge(
             "sync_proxy_rules_no_local_endpoints_total",
             "Service ports with a Local policy and no endpoint here",
@@ -75,9 +75,26 @@ class Metrics:
         self.conntrack_deleted = self.counter("conntrack_reconciler_deleted_entries_total", "flows ended", _FAMILY)
         self.well = Gauge("kubernetes_healthcheck", "1: well", ("name", "type"), registry=self.slis)
         self._about(gates)
-        counters = tuple(nfacct_counters)
+        self._packets: NfacctCollector | None = None
+        self._count_packets(nfacct_counters)
+
+    def serve(self, mode: str, nfacct_counters: Iterable[str], families: Iterable[Family]) -> None:
+        """Another dataplane has taken over: the series that there are in its mode alone, and not those of the last."""
+        for collector in self._programs.collectors:
+            self.registry.unregister(collector)
+        self._programs = _series(self, mode)
+        self._count_packets(nfacct_counters)
+        for family in families:
+            for counter in (*self._programs.failures, self.conntrack_deleted):
+                counter.labels(family)
+
+    def _count_packets(self, nfacct_counters: Iterable[str]) -> None:
+        if self._packets is not None:
+            self.registry.unregister(self._packets)
+        self._packets, counters = None, tuple(nfacct_counters)
         if counters:
-            self.registry.register(NfacctCollector(counters))
+            self._packets = NfacctCollector(counters)
+            self.registry.register(self._packets)
 
     def start_family(self, family: Family) -> None:
         """Series that never counted anything are there with 0, as a rate needs them."""
@@ -133,6 +150,7 @@ class _IPTablesSeries:
         self.failures = (all_failures, partial_failures)
         self.rules = of.gauge("sync_proxy_rules_iptables_total", "rules we own", ("table", *_FAMILY))
         self.written = of.gauge("sync_proxy_rules_iptables_last", "rules of the last sync", ("table", *_FAMILY))
+        self.collectors = (*self.failures, self.rules, self.written)
 
     def failed(self, family: Family, full: bool) -> None:
         for counter in self.failures[: 1 if full else 2]:
@@ -149,9 +167,14 @@ class _NFTablesSeries:
 
     def __init__(self, of: Metrics) -> None:
         self.failures = (of.counter("sync_proxy_rules_nftables_sync_failures_total", "failed syncs", _FAMILY),)
+        self.collectors = self.failures
 
     def failed(self, family: Family, _full: bool) -> None:
         self.failures[0].labels(family).inc()
 
     def wrote(self, _family: Family, _total: Mapping[str, int], _written: Mapping[str, int]) -> None:
         """kube-proxy counts no rules in this mode."""
+
+
+def _series(of: Metrics, mode: str) -> _IPTablesSeries | _NFTablesSeries:
+    return _IPTablesSeries(of) if mode in ("iptables", "ipvs") else _NFTablesSeries(of)

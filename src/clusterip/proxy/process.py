@@ -1,15 +1,12 @@
 """The proxy as a process: starts its parts, ends them on a signal."""
 
 import asyncio
-import contextlib
 import logging
-import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Never
 
 from clusterip import __version__
@@ -18,21 +15,21 @@ from clusterip.client.api import Api
 from clusterip.client.gc import tune_gc
 from clusterip.client.kubeconfig import Connection
 from clusterip.client.mirror import Mirror, Watched
-from clusterip.errors import ClusterIPError, Unavailable
+from clusterip.errors import ClusterIPError
 from clusterip.model.objects import EndpointSlice, Node, Service
 from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES
 from clusterip.proxy import build, configfile, gates, leftovers, node, prepare, rules, service_cidrs, sockets
 from clusterip.proxy.config import ProxyConfig
 from clusterip.proxy.events import Events
 from clusterip.proxy.health import Health
-from clusterip.proxy.loop import Loop, Settings
+from clusterip.proxy.loop import Loop
 from clusterip.proxy.metrics import Metrics
+from clusterip.proxy.parts import Settings
+from clusterip.proxy.reload import Reload
 from clusterip.proxy.servers import Told, health_app, metrics_app, serve
 from clusterip.services.resolve import HEADLESS_LABEL, PROXY_NAME_LABEL
 
 log = logging.getLogger(__name__)
-
-_FILE_POLL = 1.0  # seconds between looks at the configuration file
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,8 @@ class Options:
     """What is on the command line besides the configuration."""
 
     master: str = ""  # the API server's URL; it wins over the kubeconfig's
-    config_file: str = ""  # watched: a change ends the process
+    config_file: str = ""  # followed: `reload`
+    read: Callable[[], ProxyConfig] | None = None  # that file, completed, with the flags that count beside it
     init_only: bool = False
 
 
@@ -49,6 +47,7 @@ async def run(config: ProxyConfig, options: Options) -> None:
 
     Raises ClusterIPError for what makes going on pointless.
     """
+    connection = Connection(server="") if options.init_only else _connection(config, options)
     prepare.spare_from_oom(config.oom_score_adj)
     await asyncio.to_thread(prepare.prepare_conntrack, config)
     if build.serves_loopback(config):
@@ -61,7 +60,7 @@ async def run(config: ProxyConfig, options: Options) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ourselves.cancel)
     try:
-        await _work(config, options)
+        await _work(config, options, connection)
     except asyncio.CancelledError:
         ourselves.uncancel()
         log.info("proxy.process.ended")
@@ -77,42 +76,56 @@ def _first(error: BaseException) -> BaseException:
     return _first((for_people or error).exceptions[0])
 
 
-async def _work(config: ProxyConfig, options: Options) -> None:
+async def _work(config: ProxyConfig, options: Options, connection: Connection) -> None:
     name = config.hostname_override.strip().lower() or socket.gethostname().lower()
-    async with Api(_connection(config, options), user_agent=f"kube-proxy/v1.36.0 clusterip/{__version__}") as api:
+    async with Api(connection, user_agent=f"kube-proxy/v1.36.0 clusterip/{__version__}") as api:
+        events = Events(api, name)
+        reload = Reload(config, options.read or (lambda: config), options.config_file, events)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.hang_up)
         ours = await node.find(api, name, config)
         config, opened = await sockets.settle(config)
+        reload.config = config
         machine = await build.look(config, ours, opened)
         health = Health(machine.families, rules.mode_section(config).sync_period)
         metrics = Metrics(gates.settings(config.feature_gates), machine.counters, config.mode)
         for family in machine.families:
             metrics.start_family(family)
-        events = Events(api, name)
-        mirror = Mirror(
-            api, (*watched(name), *(await service_cidrs.watched(api) if rules.writes_tables(config) else ()))
-        )
+        mirror = Mirror(api, (*watched(name), *await service_cidrs.watched(api)))
         cidrs = partial(service_cidrs.known, mirror.view)
         families = build.families(config, machine, cidrs, health, events)
-        loop = Loop(mirror, families, health, metrics, _settings(config, name, ours))
-        told = Told(config.mode, lambda: configfile.to_document(config), loop.status)
+        others = leftovers.Leftovers(config.ebpf.directory, node.node_ips(config, ours))
+        await others.yield_to(config.mode)
+        loop = Loop(mirror, families, health, metrics, _settings(config, name, ours), others)
+
+        async def move(asked: ProxyConfig) -> None:
+            nonlocal machine
+            found = await build.look_again(asked, machine)
+            made = build.families(asked, found, cidrs, health, events, loop.parts)
+            await loop.move(build.target(asked, found, made))
+            machine = found
+            if asked.mode == "ipvs":
+                await _warn_of_ipvs(events)
+
+        told = Told(
+            lambda: reload.config.mode,
+            lambda: configfile.to_document(reload.config),
+            lambda: {**loop.status(), "configuration": reload.status()},
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(mirror.run(), name="mirror")
             tasks.create_task(loop.run(), name="loop")
-            tasks.create_task(_remove_leftovers(config, loop.complete), name="leftovers")
             tasks.create_task(events.on_node("Starting"), name="event")
             if config.mode == "ipvs":
-                log.error("proxy.mode.deprecated mode=ipvs hint='use mode nftables'")
-                said = "Kubernetes has deprecated the IPVS mode: use mode nftables"
-                tasks.create_task(events.on_node("IPVSDeprecation", said, warning=True), name="deprecation")
+                tasks.create_task(_warn_of_ipvs(events), name="deprecation")
             for server in _servers(config, (health, metrics), told, events):
                 tasks.create_task(server)
-            if options.config_file:
-                tasks.create_task(_watch_file(Path(options.config_file)), name="config file")
+            tasks.create_task(reload.run(move), name="reload")
 
 
-async def _remove_leftovers(config: ProxyConfig, complete: asyncio.Event) -> None:
-    await complete.wait()
-    await leftovers.remove_others(config.mode, directory=config.ebpf.directory)
+async def _warn_of_ipvs(events: Events) -> None:
+    log.error("proxy.mode.deprecated mode=ipvs hint='use mode nftables'")
+    said = "Kubernetes has deprecated the IPVS mode: use mode nftables"
+    await events.on_node("IPVSDeprecation", said, warning=True)
 
 
 def watched(name: str) -> tuple[Watched, ...]:
@@ -159,19 +172,3 @@ def _servers(
     if config.metrics_bind_address:
         app = metrics_app(told, metrics, lambda: health.healthy(now()))
         yield serve(config.metrics_bind_address, app, hard_fail=hard, failed=no_metrics)
-
-
-async def _watch_file(path: Path) -> Never:
-    """Raises Unavailable when the file is written or replaced: whoever runs us starts us anew, with what it says."""
-
-    def stamp() -> tuple[int, int, int] | None:
-        with contextlib.suppress(FileNotFoundError):
-            found = os.stat(path)
-            return found.st_ino, found.st_mtime_ns, found.st_size
-        return None
-
-    first = stamp()
-    while True:
-        await asyncio.sleep(_FILE_POLL)
-        if stamp() not in (first, None):
-            raise Unavailable(f"{path}: the configuration has changed", hint="start the proxy again to use it")

@@ -26,7 +26,7 @@ RETRY = 5.0  # seconds between tries to open the port
 class Told:
     """What the metrics server tells, besides metrics."""
 
-    mode: str
+    mode: Callable[[], str]
     configuration: Callable[[], Object]
     status: Callable[[], Object]
 
@@ -60,7 +60,7 @@ def metrics_app(told: Told, metrics: Metrics, healthy: Callable[[], bool]) -> we
         return web.Response(body=metrics.sli_text(), headers={"Content-Type": CONTENT_TYPE})
 
     async def mode(_: web.Request) -> web.Response:
-        return web.Response(text=told.mode, headers={"X-Content-Type-Options": "nosniff"})
+        return web.Response(text=told.mode(), headers={"X-Content-Type-Options": "nosniff"})
 
     async def configuration(_: web.Request) -> web.Response:
         return _json(Answer(200, {"kubeproxy.config.k8s.io": told.configuration()}))

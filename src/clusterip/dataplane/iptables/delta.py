@@ -88,7 +88,9 @@ def load(pieces: Iterable[Piece], installed: Installed, config: Config, variant:
     """
     ordered = sorted(pieces, key=lambda p: p.key)
     size = BLOCK_PIECES if variant is Variant.NFT else max(1, len(ordered))
-    first = [c for c in fixed(config) if c.table == "nat" and c.name not in (names.SERVICES, names.NODE_PORTS)]
+    # What a packet meets first changes all at once: IPVS mode may be in force, in chains of these names.
+    heads = (names.SERVICES, names.NODE_PORTS, names.POSTROUTING)
+    first = [c for c in fixed(config) if c.table == "nat" and c.name not in heads]
     last = [c for c in fixed(config) if c.table == "nat" and c not in first]
     inserts = [j for j in jumps(config) if j not in installed.jumps]
     own = [[c for p in ordered[i : i + size] for c in p.chains] for i in range(0, len(ordered), size)]

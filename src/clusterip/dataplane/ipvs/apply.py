@@ -83,6 +83,7 @@ class Rules:
             device=addresses is not None,
             chains=frozenset(_chains(save)),
             jumps=frozenset(j for j in chains.jumps() if f"-A {j.chain} {j.spec}" in save.splitlines()),
+            portals="\n:KUBE-NODEPORTS " in save,
         )
 
     def _servers(self) -> dict[At, Present]:

@@ -39,6 +39,7 @@ class Seen:
     device: bool = False
     chains: frozenset[tuple[str, str]] = frozenset()  # (table, chain), ours only
     jumps: frozenset[Jump] = frozenset()  # ours
+    portals: bool = False  # iptables mode's rules are there, in chains that have the names of ours
 
 
 @dataclass(frozen=True, slots=True)

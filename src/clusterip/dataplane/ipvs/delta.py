@@ -91,7 +91,7 @@ def load(book: Book, seen: Seen, config: Config) -> Delta:
         f"{sets.create(kind, config)}\n" for kind in sets.SETS if sets.name(kind, config) not in seen.sets
     )
     first = (Addresses(device=True),) if not seen.device else ()
-    rest = _ordered(shift, seen.jumps, config)
+    rest = _ordered(shift, seen.jumps, config, nat_last=seen.portals)
     return Delta((*first, *((Members(missing),) if missing else ()), *rest.steps), rest.retired)
 
 
@@ -108,7 +108,7 @@ def sweep(idle: Iterable[tuple[At, RealServer]]) -> Delta:
 
 def clean_up(seen: Seen, config: Config, shared: Shared = Shared.REMOVE) -> Delta:
     """All of it away, others' rules and virtual servers apart."""
-    commands = tuple(Command(Verb.DELETE_SERVER, at) for at in sorted(seen.servers) if _is_ours(at, seen))
+    commands = tuple(Command(Verb.DELETE_SERVER, at) for at in sorted(seen.servers) if is_ours(at, seen))
     rules = _without_rules(seen, shared)
     names = [sets.name(kind, config) for kind in sets.SETS if sets.name(kind, config) in seen.sets]
     destroyed = "".join(f"destroy {name}\n" for name in names)
@@ -131,17 +131,19 @@ def _without_rules(seen: Seen, shared: Shared) -> str:
             return chains.remove(seen.chains - chains.SHARED, own)
 
 
-def _is_ours(at: At, seen: Seen) -> bool:
+def is_ours(at: At, seen: Seen) -> bool:
     """By the address, or the node port, or, where the address is on another device, by the set it is in."""
     place = f"{at.address},{at.protocol.lower()}:{at.port}"
-    kinds = (sets.EXTERNAL_IP, sets.EXTERNAL_IP_LOCAL, sets.BALANCER, sets.NODE_PORT_SCTP)
+    kinds = (sets.CLUSTER_IP, sets.EXTERNAL_IP, sets.EXTERNAL_IP_LOCAL, sets.BALANCER, sets.NODE_PORT_SCTP)
     named = any(Member(kind, place) in seen.members for kind in kinds)
     return (
         named or at.address in seen.addresses or Member(sets.NODE_PORTS[at.protocol][1], str(at.port)) in seen.members
     )
 
 
-def _ordered(shift: Shift, installed: Collection[Jump], config: Config) -> Delta:
+def _ordered(shift: Shift, installed: Collection[Jump], config: Config, *, nat_last: bool = False) -> Delta:
+    """With `nat_last` the nat table has another mode's rules in chains of ours. They serve until the addresses are
+    here, and virtual servers behind them."""
     grown: list[Command] = []
     shrunk: list[Command] = []
     retired: dict[At, frozenset[RealServer]] = {}
@@ -151,12 +153,17 @@ def _ordered(shift: Shift, installed: Collection[Jump], config: Config) -> Delta
         shrunk += more
         retired[at] = stay
     rules = chains.rewrite(shift.shape, config, installed) if shift.shape is not None else ""
+    last = ""
+    if nat_last:
+        last, filters, rest = rules.partition("*filter\n")
+        rules = filters + rest
     steps = (
         Members(_members("add", [m for m in shift.gained if m.kind.guards], config)),
         Servers(tuple(grown)),
         Rules(rules),
         Members(_members("add", [m for m in shift.gained if not m.kind.guards], config)),
         Addresses(bind=tuple(sorted(shift.bound))),
+        Rules(last),
         Members(_members("del", [m for m in shift.lost if not m.kind.guards], config)),
         Servers(tuple(shrunk)),
         Addresses(unbind=tuple(sorted(shift.unbound))),
