@@ -30,9 +30,10 @@ from clusterip.proxy.config import EBPF, IPVS, DetectLocal, IPTables, NFTables, 
 from clusterip.proxy.durations import Duration
 from clusterip.proxy.events import Events
 from clusterip.proxy.health import Health
-from clusterip.proxy.loop import FamilyParts, Loop, Settings
+from clusterip.proxy.loop import Loop
 from clusterip.proxy.metrics import Metrics
 from clusterip.proxy.node import find
+from clusterip.proxy.parts import FamilyParts, Settings
 from clusterip.proxy.pending import FamilyProxier
 from clusterip.proxy.process import watched
 from clusterip.proxy.proxier import Proxier
