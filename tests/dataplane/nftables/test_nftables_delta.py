@@ -209,9 +209,19 @@ def test_a_full_set_is_seen_before_the_kernel_refuses() -> None:
     book = Book.of([compile_entry(WEB, config)])
     more = compile_entry(replace(WEB, cluster=tuple(Backend(f"10.244.3.{n}", 80) for n in range(1, 9))), config)
     shift = book.shift([Change(compile_entry(WEB, config), more)])
-    sizes = d.sizes(book, config)
+    sizes = d.sizes(book.sizes, config)
     assert not d.overflows(shift, book, sizes)
     assert d.overflows(shift, book, {**sizes, "endpoints": 7})
+
+
+def test_a_node_may_have_more_addresses_than_a_set_holds_at_least() -> None:
+    few = Config(node_port_addresses=("192.168.50.11",))
+    many = replace(few, node_port_addresses=tuple(f"10.1.{n // 256}.{n % 256}" for n in range(2000)))
+    model = loaded(Book(), few)
+    for transaction in d.load(Book(), model.installed(), many).transactions:
+        model = model.commit(transaction)
+    assert len(model.elements["node-port-addresses"]) == 2000
+    assert meaning(model.table()) == meaning(d.table(Book(), many))
 
 
 def test_a_load_makes_too_small_a_set_anew() -> None:

@@ -1,7 +1,6 @@
 """What the kernel holds against what it should hold: what others did to our table. Pure."""
 
 import struct
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,7 +9,7 @@ from clusterip.dataplane.nftables import chains as c
 from clusterip.dataplane.nftables.book import Book
 from clusterip.dataplane.nftables.compile import Element
 from clusterip.dataplane.nftables.config import TABLE, Config
-from clusterip.dataplane.nftables.delta import own_elements
+from clusterip.dataplane.nftables.delta import numbers, own_elements
 from clusterip.dataplane.nftables.encode import hook_bytes, key_bytes, value_bytes
 from clusterip.dataplane.nftables.expressions import statement
 from clusterip.rulesets.nft import values as v
@@ -53,9 +52,9 @@ class Seen:
 def compare_shape(shape: Shape, book: Book, config: Config) -> tuple[str, ...]:
     """What somebody else did to our table, a line each, as far as shape and numbers show it."""
     said = list(_compared_shape(shape, book, config))
-    own = Counter(element.set for element in own_elements(config))
+    held = numbers(book, config)
     for found in c.sets(config):
-        count, wanted = shape.sets.get(found.name), book.sizes[found.name] + own[found.name]
+        count, wanted = shape.sets.get(found.name), held[found.name]
         if count not in (None, wanted):
             said.append(f"set {found.name}: it has {count} elements, and should have {wanted}")
     return tuple(said)

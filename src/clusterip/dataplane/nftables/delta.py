@@ -120,13 +120,15 @@ LEAST_SIZE = 1024  # elements of a set; the kernel gives it a fixed number of bu
 GROWTH = 4  # a set is made this many times as large as it needs to be
 
 
-def sizes(book: Book, config: Config) -> dict[str, int]:
-    """How large each fixed set is made for what the book holds: powers of two."""
-    wanted: dict[str, int] = {}
-    for found in c.sets(config):
-        need = max(LEAST_SIZE, GROWTH * book.sizes[found.name])
-        wanted[found.name] = 1 << (need - 1).bit_length()
-    return wanted
+def numbers(book: Book, config: Config) -> Counter[str]:
+    """How many elements each fixed set is to hold."""
+    return book.sizes + Counter(element.set for element in own_elements(config))
+
+
+def sizes(held: Counter[str], config: Config) -> dict[str, int]:
+    """How large each fixed set is made to hold so many: powers of two."""
+    needs = {found.name: max(LEAST_SIZE, GROWTH * held[found.name]) for found in c.sets(config)}
+    return {name: 1 << (need - 1).bit_length() for name, need in needs.items()}
 
 
 def delta(shift: Shift) -> Delta:
@@ -200,8 +202,9 @@ def load(book: Book, installed: Installed, config: Config) -> Delta:
     Sets that are there keep their place, so that no packet finds them missing: they are emptied and filled. Only one
     that is too small is made anew, and all rules with it.
     """
-    wanted = sizes(book, config)
-    small = {n for n, size in installed.sets.items() if n in wanted and size < book.sizes[n]}
+    held = numbers(book, config)
+    wanted = sizes(held, config)
+    small = {n for n, size in installed.sets.items() if n in wanted and size < held[n]}
     kept = {n: size for n, size in installed.sets.items() if n in wanted and n not in small}
     fixed = [replace(s, size=kept.get(s.name, wanted[s.name])) for s in c.sets(config)]
     chains = (*c.fixed(config), *book.chains)
@@ -240,7 +243,7 @@ def program(pieces: Collection[Piece], config: Config) -> v.Table:
 
 def table(book: Book, config: Config) -> v.Table:
     elements = _by_set((*own_elements(config), *book.elements()))
-    wanted = sizes(book, config)
+    wanted = sizes(numbers(book, config), config)
     fixed = (replace(s, size=wanted[s.name]) for s in c.sets(config))
     held = {
         s.name: replace(s, elements=tuple(map(element_value, elements.get(s.name, ())))) for s in (*fixed, *book.sets)
