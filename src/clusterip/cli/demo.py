@@ -83,10 +83,20 @@ async def _play(to: "Renderer", name: str, nodes: int, keep: bool) -> bool:
     return held
 
 
+def _unfit(plan: "Plan") -> str:
+    """Why the demo cannot be shown on this cluster; "": it can."""
+    if plan.proxy_mode != "iptables":
+        return f"follows iptables' chains, here the mode is {plan.proxy_mode}"
+    if plan.families[0] != "IPv4":
+        return "shows IPv4, here the Services get IPv6 addresses"
+    return ""
+
+
 @asynccontextmanager
 async def _scene(to: "Renderer", name: str, nodes: int, keep: bool) -> AsyncIterator[Scene]:
     """The cluster that runs, or one that is brought up here and taken away at the end."""
     from clusterip.lab.down import take_away
+    from clusterip.lab.network import usual_ip_family
     from clusterip.lab.plan import DEFAULT_NAME, Plan, checked
     from clusterip.lab.state import locked, state_of
     from clusterip.lab.up import preflight, standing
@@ -94,16 +104,14 @@ async def _scene(to: "Renderer", name: str, nodes: int, keep: bool) -> AsyncIter
     for candidate in (name,) if name else (DEFAULT_NAME, OWN_NAME):
         state = state_of(candidate)
         plan = standing(state).plan
-        if plan and plan.proxy_mode != "iptables":
+        if plan and (why := _unfit(plan)):
             if candidate in (name, OWN_NAME):
-                raise BadInput(
-                    f"cluster {candidate}: the demo follows iptables' chains, here the mode is {plan.proxy_mode}",
-                    hint="clusterip demo --name another, which is then brought up for it",
-                )
+                hint = "clusterip demo --name another, which is then brought up for it"
+                raise BadInput(f"cluster {candidate}: the demo {why}", hint)
         elif plan:
             yield Scene(candidate, state, plan, own=False, keep=keep)
             return
-    own = checked(Plan(name=name or OWN_NAME, nodes=nodes))
+    own = checked(Plan(name=name or OWN_NAME, nodes=nodes, ip_family=usual_ip_family()))
     state = state_of(own.name)
     preflight(own)
     with locked(own.name):  # held throughout: nobody else's `up` or `down` of this name comes between

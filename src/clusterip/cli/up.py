@@ -31,7 +31,7 @@ LISTINGS = {"iptables": "iptables -t nat -L KUBE-SERVICES -n", "ipvs": "ipvsadm 
 @options.cluster
 @click.option("--proxy-mode", default="iptables", show_default=True)
 @click.option("--iptables-variant", default="", help="nft or legacy; as `iptables` of this machine if not given.")
-@click.option("--host-access", is_flag=True, help="One link and one route, so that this machine reaches the Services.")
+@click.option("--host-access", is_flag=True, help="One link, and a route a family: this machine reaches the Services.")
 @click.option(
     "--ip-family", default="", help="Of nodes and pods: dual, ipv4 or ipv6.  [default: dual, if there is IPv6]"
 )
@@ -81,11 +81,11 @@ def _plan(**options: object) -> "Plan":
     """From the options as click has them."""
     import msgspec
 
-    from clusterip.lab.network import has_ipv6
+    from clusterip.lab.network import usual_ip_family
     from clusterip.lab.plan import Plan, checked
 
     options["node_ports"] = options.pop("node_port_range")
-    options["ip_family"] = options["ip_family"] or ("dual" if has_ipv6() else "ipv4")
+    options["ip_family"] = options["ip_family"] or usual_ip_family()
     return checked(msgspec.convert(options, Plan))
 
 
@@ -136,6 +136,8 @@ def _say_next(plan: "Plan", state: "State") -> None:
     """What to type now."""
     name = _option(plan)
     listing = LISTINGS.get(plan.proxy_mode, "nft list table ip clusterip")
+    if plan.families[0] == "IPv6":
+        listing = listing.replace("iptables", "ip6tables").replace("table ip ", "table ip6 ")
     click.echo()
     for line in (
         f"export KUBECONFIG={state.kubeconfig}",

@@ -49,6 +49,11 @@ def has_ipv6() -> bool:
     return sysctl.read("net.ipv6.conf.all.disable_ipv6") is not None
 
 
+def usual_ip_family() -> str:
+    """Both, where the kernel has both."""
+    return "dual" if has_ipv6() else "ipv4"
+
+
 async def build(plan: Plan) -> None:
     """Raises ProgramFailed, NamespaceFailed, BadInput if the machine has a route that overlaps with the Services."""
     if plan.host_access:
