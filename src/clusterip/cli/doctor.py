@@ -24,6 +24,7 @@ kube-proxy, or a bundle of clusterip collect; - is stdin. Without one, this mach
   kubectl get services,endpointslices,pods,nodes -A -o yaml | clusterip doctor -
   clusterip doctor node-1/iptables-save.txt node-2/iptables-save.txt objects.yaml kube-proxy.log
   clusterip doctor --node node-1
+  clusterip doctor --move nftables bundle.tar.gz
 
 Exit status: 0 nothing is broken, 1 something is, 2 nothing could be read.
 """
@@ -37,6 +38,7 @@ class Options:
     node: str = ""
     output: str = "text"
     verbose: bool = False
+    move: str | None = None
 
 
 @click.command(help=HELP)
@@ -46,6 +48,11 @@ class Options:
     "--node", default="", metavar="NODE", help="read a node of a cluster on this machine, or say whose view counts"
 )
 @options.cluster
+@click.option(
+    "--move",
+    type=click.Choice(["nftables"]),
+    help="not what is wrong: what a move to this proxy mode would change here",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="say what each file was taken for, and what could not be read")
 def command(**given: object) -> None:
@@ -56,14 +63,14 @@ def command(**given: object) -> None:
     asked = Options(**given)  # type: ignore[arg-type]  # click has made each of its type
     inputs = _inputs(asked)
     _need_something(inputs)
-    diagnosis = diagnose(inputs, asked.node)
+    diagnosis = diagnose(inputs, asked.node, moving=bool(asked.move))
     if asked.output == "json":
         click.echo(to_json(diagnosis), nl=False)
     else:
         colours = None if "NO_COLOR" not in os.environ else False
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         problems = [problem for one in inputs for problem in one.problems] if asked.verbose else []
-        for line in lines(diagnosis, width, problems, verbose=asked.verbose):
+        for line in lines(diagnosis, width, problems, verbose=asked.verbose, moving=bool(asked.move)):
             click.echo(line, color=colours)
     sys.exit(diagnosis.exit_status)
 

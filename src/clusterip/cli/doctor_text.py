@@ -19,9 +19,15 @@ _SHOWN = 4  # pieces of evidence of one finding
 
 
 def lines(
-    diagnosis: Diagnosis, width: int | None = None, problems: Sequence[Problem] = (), *, verbose: bool = False
+    diagnosis: Diagnosis,
+    width: int | None = None,
+    problems: Sequence[Problem] = (),
+    *,
+    verbose: bool = False,
+    moving: bool = False,
 ) -> Iterator[str]:
-    """`width` columns at most; None: paragraphs are wrapped, what is quoted or can be typed stays in one line."""
+    """`width` columns at most; None: paragraphs are wrapped, what is quoted or can be typed stays in one line. `moving`:
+    the findings are of a move, and no faults."""
     if verbose:
         for one in diagnosis.inputs:
             place = f"{one.file}:{one.line}" if one.line > 1 else one.file
@@ -38,7 +44,7 @@ def lines(
     for id_, count in counts.items():
         if count > _OF_AN_ID:
             yield f"and {count - _OF_AN_ID} more of {click.style(id_, bold=True)}; -o json has them all"
-    yield _summary(told)
+    yield _summary(told, moving=moving)
     if diagnosis.missing:
         yield ""
         yield "To say more, give also:"
@@ -84,11 +90,13 @@ def _cut(line: str, width: int | None) -> str:
     return line if width is None or len(line) <= width else line[: width - 1] + "…"
 
 
-def _summary(findings: Sequence[Finding]) -> str:
+def _summary(findings: Sequence[Finding], *, moving: bool) -> str:
     counts = Counter(f.level for f in findings)
     words: dict[Level, str] = {"E": "error", "W": "warning", "I": "note"}
     found = [(counts[level], word) for level, word in words.items() if counts[level]]
     parts = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in found]
+    if moving:
+        return click.style("what the move changes: ", bold=True) + (", ".join(parts) or "nothing that shows here")
     if not counts["E"]:
         return ", ".join([click.style("nothing is broken", fg="green", bold=True) + " in what was given", *parts])
     return click.style(", ".join(parts), bold=True)

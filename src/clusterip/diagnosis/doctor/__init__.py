@@ -16,6 +16,7 @@ from clusterip.diagnosis.doctor import (
     logs,
     masquerade,
     modes,
+    move,
     notfaults,
     policies,
     ranges,
@@ -64,11 +65,16 @@ class Diagnosis(Struct, frozen=True, kw_only=True, rename="camel"):
         return int(any(f.level == "E" for f in self.findings))
 
 
-def diagnose(inputs: Sequence[Recognised], node: str = "") -> Diagnosis:
-    """`node`: whose view is asked for, by its name in the API; "": nobody's in particular."""
+def diagnose(inputs: Sequence[Recognised], node: str = "", *, moving: bool = False) -> Diagnosis:
+    """`node`: whose view is asked for, by its name in the API; "": nobody's in particular. `moving`: not what is wrong,
+    but what a move to nftables mode would change."""
     facts = merge(inputs, node)
     all_known = with_listed(known(inputs, node))
-    found = list(_findings(all_known, inputs, node))
+    if moving:
+        choices = [Chains(source.values.ruleset.tables.get("nat")) for source in all_known.iptables]
+        found = list(move.find(all_known, facts, _programs(all_known, choices)))
+    else:
+        found = list(_findings(all_known, inputs, node))
     wanting = lacking.missing(all_known)
     found += lacking.find(all_known, wanting)
     return Diagnosis(

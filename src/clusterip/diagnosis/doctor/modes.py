@@ -12,22 +12,24 @@ _REPLACED = {"true", "strict"}  # cilium-config: kube-proxy-replacement
 
 
 class Told(NamedTuple):
-    mode: str  # "iptables", "ipvs", "nftables"
+    mode: str  # "iptables", "ipvs", "nftables", "ebpf"
     place: Evidence
 
 
 def find(known: Known, programs: Sequence[Programmed], refused: bool) -> Iterator[Finding]:
     """`refused`: rules of another mode were found to refuse what IPVS serves; that says it better."""
     yield from _orphaned(known, programs)
-    told = _mode(known)
+    told = told_mode(known)
     if told is None:
         # A virtual server says what mode is in use, where nothing else does.
         served = [p for p in programs if p.form == "ipvs" and p.shares]
         told = Told("ipvs", served[0].place) if served and not known.nft else None
-    stale = [p for p in programs if told and p.form != told.mode and p.shares]
+    # Beneath the sockets of eBPF mode nftables mode answers for the packets.
+    used = {"ebpf", "nftables"} if told and told.mode == "ebpf" else {told.mode} if told else set()
+    stale = [p for p in programs if told and p.form not in used and p.shares]
     if told is None or not stale or refused:
         return
-    current = {p.frontend: p for p in programs if p.form == told.mode}
+    current = {p.frontend: p for p in programs if p.form in used}
     differing = [p for p in stale if p.frontend in current and current[p.frontend].shares != p.shares]
     p = (differing or stale)[0]
     message = f"kube-proxy runs in {told.mode} mode, and {len(stale)} frontends of {p.form} mode are still in the "
@@ -38,12 +40,12 @@ def find(known: Known, programs: Sequence[Programmed], refused: bool) -> Iterato
     yield Finding("stale-mode-rules", "E", f"{p.form} rules", message, evidence, None, remedy)
 
 
-def _mode(known: Known) -> Told | None:
+def told_mode(known: Known) -> Told | None:
     """As the log or the configuration says; the last one counts."""
     found: Told | None = None
     for config in known.of_kind("KubeProxyConfiguration"):
         mode = config.values.document.get("mode")
-        if mode in ("iptables", "ipvs", "nftables"):
+        if mode in ("iptables", "ipvs", "nftables", "ebpf"):
             found = Told(mode, config.at(config.values.line, f"KubeProxyConfiguration: mode: {mode}"))
     for log in known.logs:
         for event in proxylog.events(log.values):

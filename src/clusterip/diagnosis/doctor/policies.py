@@ -29,13 +29,13 @@ def find(known: Known) -> Iterator[Finding]:
             yield from _external(known, key, service, on)
 
 
-def _nodes(known: Known) -> set[str]:
+def nodes_of(known: Known) -> set[str]:
     """All that are known to be there."""
     return {*known.nodes, *([known.node] if known.node else ()), *(p.spec.node_name for p in known.pods)} - {""}
 
 
 def _internal(known: Known, key: Key, on: set[str]) -> Iterator[Finding]:
-    wanted = {known.node} if known.node else _nodes(known)
+    wanted = {known.node} if known.node else nodes_of(known)
     without = sorted(wanted - on)
     if not without:
         return
