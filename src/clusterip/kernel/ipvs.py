@@ -7,14 +7,13 @@ Blocking: callers in an event loop go through `asyncio.to_thread`. Numbers are t
 include/uapi/linux/ip_vs.h and include/uapi/linux/genetlink.h.
 """
 
-import errno
 import ipaddress
 import socket
 import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from clusterip.errors import ClusterIPError, Unavailable
+from clusterip.errors import Unavailable
 from clusterip.kernel.netlink import REQUEST, Message, Netlink, NetlinkRefused, attribute, attributes, nested
 from clusterip.services.table import Family, Protocol
 
@@ -68,12 +67,8 @@ class Request(NamedTuple):
     what: str
 
 
-class IPVSRefused(ClusterIPError):
-    """The kernel refused a request; those after it in the same call may have been done. `errno` says why."""
-
-    def __init__(self, what: str, number: int) -> None:
-        super().__init__(f"IPVS: {what}: {errno.errorcode.get(number, number)}")
-        self.errno = number
+class IPVSRefused(NetlinkRefused):
+    """The kernel refused a request; those after it in the same call may have been done."""
 
 
 def add_service(service: Service) -> Request:
@@ -139,7 +134,7 @@ class IPVS:
         messages = [self._message(r.command, r.attributes) for r in requests]
         for request, number in zip(requests, self._link.tell(messages), strict=True):
             if number:
-                raise IPVSRefused(request.what, number)
+                raise IPVSRefused(f"IPVS: {request.what}", number)
 
     def services(self, family: Family) -> list[Service]:
         """Those of the family; those that go by a firewall mark are nobody's here."""
