@@ -39,6 +39,7 @@ def small_blocks() -> Iterator[None]:
     """Tables of a few entries must take several blocks, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delta, "BLOCK_PIECES", 2)
+        patch.setattr(delta, "BLOCK_CHANGES", 2)
         yield
 
 

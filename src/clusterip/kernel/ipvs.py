@@ -11,6 +11,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from clusterip.errors import Unavailable
@@ -25,6 +26,7 @@ _SERVICE, _DEST, _TIMEOUT_TCP, _TIMEOUT_FIN, _TIMEOUT_UDP = 1, 2, 4, 5, 6  # of 
 _S_FAMILY, _S_PROTOCOL, _S_ADDRESS, _S_PORT, _S_SCHEDULER, _S_FLAGS, _S_TIMEOUT, _S_NETMASK = 1, 2, 3, 4, 6, 7, 8, 9
 _D_ADDRESS, _D_PORT, _D_FORWARD, _D_WEIGHT, _D_UPPER, _D_LOWER, _D_ACTIVE, _D_INACTIVE = range(1, 9)
 _D_FAMILY = 11
+_INET, _INET6 = int(socket.AF_INET), int(socket.AF_INET6)  # an enum's member costs more than packing an address
 _PERSISTENT, _MH_PORT = 0x1, 0x10
 _MASQUERADE = 0
 _U16, _U32, _PORT, _FLAGS = struct.Struct("=H"), struct.Struct("=I"), struct.Struct("!H"), struct.Struct("=II")
@@ -163,13 +165,14 @@ def _text(place: Place) -> str:
 
 def _packed(address: str) -> bytes:
     """Sixteen bytes, of which IPv4 uses the first four."""
-    return ipaddress.ip_address(address).packed.ljust(16, b"\0")
+    return socket.inet_pton(_number(address), address).ljust(16, b"\0")
 
 
 def _number(address: str) -> int:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
+    return _INET6 if ":" in address else _INET
 
 
+@lru_cache(maxsize=1 << 6)  # real servers of one virtual server are written one after the other
 def _place(place: Place) -> bytes:
     return (
         attribute(_S_FAMILY, _U16.pack(_number(place.address)))
@@ -198,19 +201,23 @@ def _destination(place: Place, address: str, port: int, weight: int) -> bytes:
         _DEST,
         attribute(_D_ADDRESS, _packed(address)),
         attribute(_D_PORT, _PORT.pack(port)),
-        attribute(_D_FORWARD, _U32.pack(_MASQUERADE)),
         attribute(_D_WEIGHT, _U32.pack(weight)),
-        attribute(_D_UPPER, _U32.pack(0)),
-        attribute(_D_LOWER, _U32.pack(0)),
+        _PLAIN,
         attribute(_D_FAMILY, _U16.pack(_number(address))),
     )
+
+
+# Masqueraded, and with no bounds to its connections.
+_PLAIN = b"".join(
+    attribute(kind, _U32.pack(value)) for kind, value in ((_D_FORWARD, _MASQUERADE), (_D_UPPER, 0), (_D_LOWER, 0))
+)
 
 
 def _read_service(found: Mapping[int, bytes]) -> Service | None:
     """None: it goes by a firewall mark, or its protocol is not one that Services have."""
     if _S_ADDRESS not in found or _U16.unpack(found[_S_PROTOCOL])[0] not in _NAMES:
         return None
-    ipv6 = _U16.unpack(found[_S_FAMILY])[0] == socket.AF_INET6
+    ipv6 = _U16.unpack(found[_S_FAMILY])[0] == _INET6
     place = Place(
         _NAMES[_U16.unpack(found[_S_PROTOCOL])[0]],
         _address(found[_S_ADDRESS], ipv6=ipv6),
