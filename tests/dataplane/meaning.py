@@ -137,6 +137,8 @@ def _virtual(entry: Entry, frontend: Frontend, packet: Packet, policy: Policy) -
             return DROPPED
     if not backends:
         return REJECTED
+    if entry.affinity_seconds and packet.remembered in backends:
+        backends = (packet.remembered,)
     masquerade = not entry.external_local
     if frontend.kind is FrontendKind.CLUSTER_IP:
         own = packet.source is Source.POD

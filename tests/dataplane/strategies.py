@@ -69,7 +69,7 @@ V6 = Pool(
 )
 PORTS = (80, 443)
 NODE_PORTS = (30080, 30081)
-PROTOCOLS: tuple[Protocol, ...] = ("TCP", "UDP")
+PROTOCOLS: tuple[Protocol, ...] = ("TCP", "UDP", "SCTP")
 NAMES = (PortName("default", "web", "http"), PortName("default", "web", "dns"), PortName("kube-system", "dns", ""))
 
 
@@ -168,7 +168,7 @@ def packets(draw: st.DrawFn, pool: Pool, host: Host, table: Iterable[Entry] = ()
         port, protocol = frontend.port, frontend.protocol
         to = frontend.address or draw(st.sampled_from((*own, *loopback)))
     sender = pool.loopback if to == pool.loopback else draw(st.sampled_from(senders))
-    return Packet(source, sender, to, port, protocol)
+    return Packet(source, sender, to, port, protocol, draw(st.none() | st.sampled_from(pool.backends)))
 
 
 def policy(config: Config, host: Host, pool: Pool) -> Policy:

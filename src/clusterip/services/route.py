@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from clusterip.services.table import Entry, Frontend, FrontendKind, Protocol
+from clusterip.services.table import Backend, Entry, Frontend, FrontendKind, Protocol
 
 
 class Source(Enum):
@@ -29,6 +29,7 @@ class Packet:
     address: str  # destination
     port: int
     protocol: Protocol = "TCP"
+    remembered: Backend | None = None  # where this client last went by the Service port, within its affinity's timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ def _answer(entry: Entry, frontend: Frontend, packet: Packet, policy: Policy) ->
         local = entry.internal_local
         masquerade = policy.masquerade_all or (policy.detects_pods and not own_pod)
     backends = entry.local if local else entry.cluster
+    if entry.affinity_seconds and packet.remembered in backends:
+        backends = (packet.remembered,)
     # What stays on the node keeps its source: a backend may be a process of the node, for all but the node itself.
     stays = "" if own_node else policy.node_ip
     ways = (

@@ -14,6 +14,7 @@ from clusterip.dataplane.ebpf.layout import (
     Contents,
     Frontend,
     frontend_key,
+    member_key,
     read_place,
     read_service,
     slot_key,
@@ -41,4 +42,8 @@ def walk(contents: Contents, packet: Packet) -> Outcomes:
         return frozenset({Rejected()})
     found = [contents["slots"].get(slot_key(service.set, index)) for index in range(service.backends)]
     on_node = packet.source is Source.NODE
+    if service.affinity and packet.remembered:
+        address, port = packet.remembered.address, packet.remembered.port
+        if member_key(service.set, address, port) in contents["members"]:
+            return frozenset({Delivered(address, port, on_node)})
     return frozenset(Delivered(*read_place(place), on_node) if place else Rejected() for place in found)

@@ -73,6 +73,7 @@ class _Walker:
         self.ruleset = ruleset
         self.host = host
         self.table = ""  # that of the hook being walked
+        self.remembers = _remembers(ruleset)
 
     def outcomes(self, start: _Flow) -> Iterator[Outcome]:
         from_node = start.packet.source is Source.NODE
@@ -172,8 +173,8 @@ class _Walker:
                 return (flow.mark & mask == value) != negated
             case v.Random(numerator, False):
                 return {0: False, 2**31: True}.get(numerator)
-            case v.Recent(action):
-                return True if action == "set" else None
+            case v.Recent(action, name):
+                return action == "set" or self.remembers[name] == str(packet.remembered)
             case v.AddrType(source, destination, False, False, "") if {source, destination} <= {"", "LOCAL"}:
                 asked = (packet.source_address if source else "", flow.address if destination else "")
                 return all(_is_local(address, self.host) for address in asked if address)
@@ -184,6 +185,15 @@ class _Walker:
                 return protocol == packet.protocol.lower()
             case _:
                 raise NotModelled(f"match {match_text(match)!r}: not one that the proxy writes")
+
+
+def _remembers(ruleset: Ruleset) -> dict[str, str]:
+    """The backend whose clients a list holds, by the list's name."""
+    found: dict[str, str] = {}
+    for rule in (r for table in ruleset for chain in table.chains.values() for r in chain.rules):
+        if isinstance(rule.target, v.DNAT):
+            found |= {m.name: rule.target.to for m in rule.matches if isinstance(m, v.Recent)}
+    return found
 
 
 def _named(interface: str, pattern: str) -> bool:

@@ -76,7 +76,9 @@ class _Walk:
 
     def _scheduled(self, server: VirtualServer, flow: _Flow) -> Outcomes:
         found: set[Outcome] = set() if server.reals else {Rejected()}
-        for real in server.reals:
+        remembered = flow.packet.remembered
+        kept = [r for r in server.reals if remembered and (r.address, r.port) == (remembered.address, remembered.port)]
+        for real in (server.persistent and kept) or server.reals:
             sent = replace(flow, address=real.address, port=real.port, virtual=server.at)
             if isinstance(self._chain("filter", "OUTPUT", sent)[0], v.Drop):
                 found.add(Dropped())

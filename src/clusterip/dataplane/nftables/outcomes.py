@@ -67,6 +67,7 @@ class _Walker:
         self.table = table
         self.host = host
         self.sets = {name: _by_key(found) for name, found in table.sets.items()}
+        self.remembers = _remembers(table)
 
     def outcomes(self, start: _Flow) -> Iterator[Outcome]:
         from_node = start.packet.source is Source.NODE
@@ -177,7 +178,8 @@ class _Walker:
         match match.left, match.right:
             case _, v.SetName(name):
                 if "dynamic" in self.table.sets[name].flags:
-                    return None
+                    remembered = flow.packet.remembered
+                    return remembered is not None and self.remembers[name] == (remembered.address, remembered.port)
                 (value,) = self._values(match.left, flow)
                 return (value in self.sets[name]) != negated
             case v.Payload(), v.Address(text) | v.Prefix(text):
@@ -219,6 +221,19 @@ class _Walker:
                 yield from ((number,) for number in range(modulus))
             case _:
                 raise NotModelled(f"{expression}: not an expression that the proxy writes")
+
+
+def _remembers(table: v.Table) -> dict[str, tuple[str, int]]:
+    """The backend whose clients a set holds, by the set's name: a chain that notes a client sends it there."""
+    found = {}
+    for chain in table.chains.values():
+        statements = [s for rule in chain.rules for s in rule.statements]
+        for noted in (s for s in statements if isinstance(s, v.Update)):
+            for to in statements:
+                match to:
+                    case v.Nat("dnat", v.Address(address), v.Number(port)):
+                        found[noted.set] = (address, port)
+    return found
 
 
 def _by_key(found: v.Set) -> dict[Value, v.Element]:
