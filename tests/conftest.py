@@ -7,11 +7,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Deadlines are off: these machines are noisy, and time is measured in benchmarks/, not here.
+# CLUSTERIP_EXAMPLES says how many examples a property test draws: `make check` asks for few, `make test` for many.
+EXAMPLES = {"few": 12, "some": 50, "many": 200}
 settings.register_profile(
-    "dev", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "some", max_examples=EXAMPLES["some"], deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("ci", parent=settings.get_profile("dev"), max_examples=200)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+for _name in ("few", "many"):
+    settings.register_profile(_name, parent=settings.get_profile("some"), max_examples=EXAMPLES[_name])
+settings.load_profile(os.environ.get("CLUSTERIP_EXAMPLES", "some"))
 
 NEEDED = ("ip", "iptables", "iptables-legacy", "conntrack", "nsenter", "unshare")
 

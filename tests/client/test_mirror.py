@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.client.fake_apiserver import FakeApiServer
+from tests.examples import share
 
 from clusterip.client.api import Api
 from clusterip.client.kubeconfig import Connection
@@ -150,7 +151,7 @@ STEPS = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=25)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=share(25))
 @given(STEPS)
 def test_whatever_happens_the_told_changes_lead_to_what_the_server_has(steps: list[tuple[str, str, str]]) -> None:
     asyncio.run(_play(steps))

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.client.fake_apiserver import merged
 from tests.controllers.world import World
+from tests.examples import share
 
 from clusterip.controllers.deployment.controller import Deployments
 from clusterip.controllers.deployment.limits import max_surge, max_unavailable
@@ -265,7 +266,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=share(30))
 @given(STEPS, st.sampled_from([(1, 0), (0, 1), ("25%", "25%"), (3, 2)]))
 def test_whatever_happens_in_between_the_end_is_what_was_asked_for(
     steps: list[tuple[str, Any]], limits: tuple[int | str, int | str]

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.controllers.world import World
+from tests.examples import share
 
 from clusterip.controllers.endpointslice.controller import EndpointSlices
 from clusterip.controllers.endpointslice.triggers import TRIGGER_TIME, Seen, text, trigger
@@ -240,7 +241,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=share(30))
 @given(STEPS, st.integers(1, 4))
 def test_after_any_pod_changes_the_slices_are_what_the_pods_say(steps: list[tuple[int, str]], limit: int) -> None:
     world = World().follow(EndpointSlices(limit))

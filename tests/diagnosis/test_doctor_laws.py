@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.diagnosis.dumps import manifest, ready, slice_of
+from tests.examples import share
 
 from clusterip.dataplane.iptables import Config, FromCIDR, compile_entry, complete
 from clusterip.diagnosis.doctor import Diagnosis, diagnose
@@ -43,7 +44,7 @@ def mangled(draw: st.DrawFn) -> str:
 
 
 @given(st.lists(mangled(), min_size=1, max_size=3), st.sampled_from(["", "node-1"]))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=share(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_damage_to_the_input_breaks_a_diagnosis(texts: Sequence[str], node: str) -> None:
     found = diagnose([read(f"file-{n}", text.encode()) for n, text in enumerate(texts)], node).findings
     assert [ORDER[f.level] for f in found] == sorted(ORDER[f.level] for f in found)
@@ -106,7 +107,7 @@ def broken(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
 
 
 @given(clusters())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=share(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_our_proxy_writes_for_healthy_services_is_not_called_broken(text: str) -> None:
     objects = read("objects", text.encode())
     assert not objects.problems
@@ -114,7 +115,7 @@ def test_what_our_proxy_writes_for_healthy_services_is_not_called_broken(text: s
 
 
 @given(clusters())
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=share(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_backend_that_goes_is_stale_in_every_family(text: str) -> None:
     """All endpoints but one of each slice removed: just the Services that had more are told of."""
     objects = read("objects", text.encode())

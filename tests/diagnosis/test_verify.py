@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.dataplane.strategies import V4, V6, Pool, configs, tables
+from tests.examples import share
 
 from clusterip.dataplane.iptables import Config, FromCIDR, FromInterface, compile_entry, complete
 from clusterip.diagnosis.facts import Facts, IptablesRules, merge
@@ -86,7 +87,7 @@ def settled(draw: st.DrawFn, pool: Pool) -> Config:
 
 
 @pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=share(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_the_dataplane_writes_of_a_table_is_equal_to_it(pool: Pool, data: st.DataObject) -> None:
     table = list(data.draw(tables(pool)).values())

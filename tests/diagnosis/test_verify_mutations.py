@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.dataplane.strategies import V4, Pool, tables
 from tests.diagnosis.test_verify import assumed, program, settled, told
+from tests.examples import share
 
 from clusterip.dataplane.iptables import Config
 from clusterip.diagnosis.facts import Facts
@@ -171,7 +172,7 @@ def cases(draw: st.DrawFn) -> tuple[list[Entry], Config, str]:
     return table, config, mutated(draw, program(*table, config=config))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=share(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_a_change_that_a_packet_can_tell_is_found_and_every_witness_shows_it(
     case: tuple[list[Entry], Config, str],

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from tests.dataplane.nftables.strategies_nft import configs
 from tests.dataplane.strategies import V4, V6, Pool, tables
+from tests.examples import share
 
 from clusterip.dataplane.nftables.compile import compile_entry
 from clusterip.dataplane.nftables.config import Config
@@ -41,7 +42,7 @@ def assumed(config: Config, pool: Pool) -> Premises:
 
 
 @pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=share(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_the_dataplane_writes_of_a_table_is_equal_to_it(pool: Pool, data: st.DataObject) -> None:
     entries = list(data.draw(tables(pool)).values())

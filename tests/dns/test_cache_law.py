@@ -4,6 +4,7 @@ import dns.message
 import dns.rcode
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import share
 
 from clusterip.client.view import View, metadata
 from clusterip.dns.addresses import Addresses
@@ -100,7 +101,7 @@ class Side:
         return dns.rcode.to_text(message.rcode()), {line for rrset in sections for line in rrset.to_text().splitlines()}
 
 
-@settings(max_examples=100)
+@settings(max_examples=share(100))
 @given(STEPS)
 def test_a_cached_answer_is_the_one_that_would_be_made_now(steps: list[tuple[Value, bool]]) -> None:
     view = View()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.examples import share
 
 from clusterip.rulesets import conntrack, host, ipset, iptables, ipvs, klog, manifests, nft, proxylog, recognise
 from clusterip.rulesets.evidence import Origin, Reading
@@ -85,7 +86,7 @@ def use(found: recognise.Recognised) -> None:
                 repr(part.values)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=share(300))
 @given(damaged())
 def test_no_damage_is_too_much(data: bytes) -> None:
     use(recognise.read("f", data))
@@ -140,7 +141,7 @@ def likely(draw: st.DrawFn) -> str:
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_no_text_is_too_odd_for_a_parser(name: str) -> None:
-    @settings(max_examples=150)
+    @settings(max_examples=share(150))
     @given(st.text(max_size=200) | likely())
     def holds(text: str) -> None:
         reading = PARSERS[name](text, Origin("f", 1))
@@ -204,7 +205,7 @@ def misshapen(draw: st.DrawFn) -> object:
     return changed(draw(st.sampled_from(_json_of_nft())))
 
 
-@settings(max_examples=500)
+@settings(max_examples=share(500))
 @given(st.lists(misshapen(), max_size=4))
 def test_no_json_of_nft_is_too_misshapen(items: list[object]) -> None:
     where = {"family": "ip", "table": "t"}

@@ -8,6 +8,7 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from tests.examples import share
 
 from clusterip.store.base import Check, Compacted, Conflict, Delete, Event, Put, Store
 from clusterip.store.history import Limits
@@ -167,6 +168,6 @@ class OnDisk(Model):
 
 
 TestMemoryModel = Model.TestCase
-TestMemoryModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestMemoryModel.settings = settings(max_examples=share(100), stateful_step_count=40, deadline=None)
 TestSQLiteModel = OnDisk.TestCase
-TestSQLiteModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestSQLiteModel.settings = settings(max_examples=share(40), stateful_step_count=30, deadline=None)
