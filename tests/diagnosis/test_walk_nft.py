@@ -65,7 +65,11 @@ def test_a_match_that_can_be_known_decides(match: str, hits: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "match", ["tcp sport 1024", "limit rate 5/second", "meta skuid 0", "ip ttl 63", "quota over 5 mbytes"]
+    "match",
+    [
+        *("tcp sport 1024", "limit rate 5/second", "meta skuid 0", "ip ttl 63"),
+        *("quota over 5 mbytes", "quota 5 mbytes", "quota until 5 mbytes used 3 kbytes"),
+    ],
 )
 def test_what_cannot_be_known_is_answered_both_ways(match: str) -> None:
     answer = ask(chain(f"{match} drop"), ADDRESSES, ROUTES)

@@ -176,6 +176,8 @@ _UNITS = frozenset(("bytes", "kbytes", "mbytes"))
 
 def _quota(words: Words) -> v.OtherStatement:
     taken = ["quota"]
+    if words.peek().isdecimal():  # "until" goes without saying
+        taken.append(words.take())
     while words.peek() in ("over", "until", "used", "name") or (len(taken) > 1 and words.peek() in _UNITS):
         taken.append(words.take())
         if taken[-1] not in _UNITS:
