@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import uuid
@@ -20,11 +21,12 @@ from tests.proxy.world import NODE, OUTSIDE, POD_A, POD_B, World
 
 from clusterip.errors import Unavailable
 from clusterip.kernel import cgroup, mounts
+from clusterip.kernel import netns as namespaces
 from clusterip.lab.cgroups import born_in
-from clusterip.model.resources import NODES
+from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES
 
 VIP, NODE_PORT, PORT = "10.96.0.10", 30080, 8080
-PATIENCE = 120  # seconds: a guest without KVM is slow to start a program
+PATIENCE = 600  # seconds: a guest without KVM is slow to start a program
 
 CONFIG = """
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -46,6 +48,27 @@ class Changing:
     group: Path
     text: str  # of the configuration, with a place for the mode
 
+    async def get(self, path: str, port: int = 10249) -> tuple[int, str]:
+        """As `Proxy.get`, without a program: a guest needs a tenth of a second to start one."""
+        with namespaces.inside(self.proxy.net.node):
+            made = socket.socket()
+        made.setblocking(False)
+        try:
+            async with asyncio.timeout(60):
+                await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
+                reader, writer = await asyncio.open_connection(sock=made)
+                with contextlib.closing(writer):
+                    writer.write(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+                    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        except OSError:
+            made.close()
+            return 0, ""
+        return int(head.split()[1]), body.decode()
+
+    async def status(self) -> Any:
+        code, body = await self.get("/status")
+        return json.loads(body) if code == 200 else {}
+
     @property
     def config(self) -> Path:
         return self.proxy.config
@@ -57,23 +80,23 @@ class Changing:
 
     async def change(self, mode: str, *, by_signal: bool = True) -> Any:
         """What the proxy says of it in the end."""
-        number = ((await self.proxy.status())["change"] or {"number": 0})["number"]
+        number = ((await self.status())["change"] or {"number": 0})["number"]
         self.write(mode)
         if by_signal:
             self.proxy.process.send_signal(signal.SIGHUP)
         async with asyncio.timeout(PATIENCE):
             while True:
-                assert (await self.proxy.get("/healthz", 10256))[0] == 200, "it is well all the time"
-                said = (await self.proxy.status()).get("change") or {"number": 0}
+                assert (await self.get("/healthz", 10256))[0] == 200, "it is well all the time"
+                said = (await self.status()).get("change") or {"number": 0}
                 if said["number"] > number and said["phase"] in ("done", "failed"):
                     return said
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.2)
 
     async def gone(self) -> None:
         """Nothing is left of any other mode."""
         async with asyncio.timeout(300):
-            while (await self.proxy.status())["left"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.5)
+            while (await self.status())["left"]:  # noqa: ASYNC110
+                await asyncio.sleep(1)
 
 
 class Load:
@@ -131,10 +154,14 @@ async def changing(net: World, folder: Path, mode: str) -> AsyncIterator[Changin
             found = Changing(Proxy(net, server, process, config), folder, made, text)
             try:
                 async with asyncio.timeout(PATIENCE):
-                    while not (await found.proxy.status()).get("syncs"):
+                    while not (await found.status()).get("syncs"):
                         assert process.returncode is None, b"".join(said).decode()
-                        await asyncio.sleep(0.1)
-                await found.proxy.put(service(type="NodePort", node_port=NODE_PORT), slice_of("web", POD_A, POD_B))
+                        await asyncio.sleep(0.5)
+                await server.put(SERVICES, service(type="NodePort", node_port=NODE_PORT))
+                await server.put(ENDPOINT_SLICES, slice_of("web", POD_A, POD_B))
+                async with asyncio.timeout(PATIENCE):
+                    while int((await found.status()).get("revision") or 0) < server.revision:  # noqa: ASYNC110
+                        await asyncio.sleep(0.5)
                 yield found
             finally:
                 if process.returncode is None:
@@ -174,10 +201,12 @@ async def loading(net: World, group: Path) -> AsyncIterator[Load]:
         await process.wait()
 
 
-async def change_under_load(found: Changing, load: Load, mode: str, requests: int, *, by_signal: bool = True) -> Any:
-    """100 connections that were there before, and requests before, through and after the change. What became of them,
+async def change_under_load(
+    found: Changing, load: Load, mode: str, *, requests: int, connections: int = 100, by_signal: bool = True
+) -> Any:
+    """Connections that were there before, and requests before, through and after the change. What became of them,
     and what the proxy says of the change."""
-    assert (await load.do("open", count=100))["open"] == 100
+    assert (await load.do("open", count=connections))["open"] == connections
     await load.do("begin")
     await load.at(requests // 10)
     said = await found.change(mode, by_signal=by_signal)

@@ -35,13 +35,13 @@ WRITTEN = {"iptables": {"iptables"}, "nftables": {"nftables"}, "ebpf": {"ebpf", 
 async def test_no_request_and_no_connection_is_lost_in_any_direction(net: World, tmp_path: Path) -> None:
     async with changing(net, tmp_path, ROUND[0]) as found, loading(net, found.group) as load:
         for number, (was, mode) in enumerate(pairwise(ROUND)):
-            counted, said = await change_under_load(found, load, mode, REQUESTS, by_signal=number % 2 == 0)
+            counted, said = await change_under_load(found, load, mode, requests=REQUESTS, by_signal=number % 2 == 0)
             assert (said["from"], said["to"], said["phase"], said["error"]) == (was, mode, "done", "")
             assert counted["requests"] >= REQUESTS
             assert (counted["failed"], counted["lost"]) == ([], []), f"{was} -> {mode}: {said}"
             assert counted["long"] == 100
             await found.gone()
             assert shown(net, tmp_path) == WRITTEN[mode]
-            assert await found.proxy.get("/proxyMode") == (200, mode)
-            assert (await found.proxy.status())["drift"] == []
+            assert await found.get("/proxyMode") == (200, mode)
+            assert (await found.status())["drift"] == []
             print(f"{was} -> {mode}: {counted['requests']} requests, {said['seconds']}")  # noqa: T201

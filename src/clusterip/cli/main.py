@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up", "bring up a cluster of several nodes on this machine"),
     "down": ("down", "take the cluster away, all of it"),
     "status": ("status", "components, addresses, and what each node's proxy last did"),
+    "mode": ("mode", "which dataplane each node has; another one while it runs"),
     "check": ("check", "reach every Service port from every kind of client"),
     "exec": ("exec", "run a command in a pod or on a node"),
     "kubeconfig": ("kubeconfig", "print the path of the cluster's kubeconfig"),

@@ -57,7 +57,8 @@ class Reload:
         self._path = Path(path) if path else None
         self._events = events
         self._signal = asyncio.Event()
-        self._refused = ""
+        self._reads = 0
+        self._refused: ClusterIPError | None = None
 
     def __repr__(self) -> str:
         return f"Reload({self._path} mode={self.config.mode})"
@@ -67,7 +68,9 @@ class Reload:
         self._signal.set()
 
     def status(self) -> Object:
-        return {"file": str(self._path or ""), "refused": self._refused}
+        """`reads`: how often the file was read again, and what it says acted on or refused."""
+        message, hint = (self._refused.message, self._refused.hint) if self._refused else ("", "")
+        return {"file": str(self._path or ""), "reads": self._reads, "refused": message, "hint": hint}
 
     async def run(self, move: Move) -> Never:
         """Raises Unavailable for a change that only a new process can take over."""
@@ -84,6 +87,7 @@ class Reload:
             self._signal.clear()
             known = _stamp(self._path) or known
             await self._take_over(move)
+            self._reads += 1
 
     async def _take_over(self, move: Move) -> None:
         if self._path is None:
@@ -116,10 +120,10 @@ class Reload:
 
     def _take(self, asked: ProxyConfig) -> None:
         self._asked = self.config = asked
-        self._refused = ""
+        self._refused = None
 
     async def _refuse(self, reason: str, error: ClusterIPError) -> None:
-        self._refused = error.message
+        self._refused = error
         stays = f"mode {self.config.mode} goes on"
         log.error("proxy.config.refused file=%s %s error=%r hint=%r", self._path, stays, error.message, error.hint)
         await self._events.on_node(reason, f"{stays}: {error.message}", warning=True)
