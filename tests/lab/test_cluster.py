@@ -266,12 +266,18 @@ def test_with_host_access_the_host_reaches_a_service_and_nothing_of_it_stays(lab
         subprocess.run(["ip", "-n", host, "link", "set", "lo", "up"], check=True)
         lab.prefix = ("nsenter", f"--net=/run/netns/{host}", "--")
         lab("up", "--nodes", "2", "--host-access")
-        argv = [*lab.prefix, "dig", "+short", "+time=2", "@10.96.0.10", "kubernetes.default.svc.cluster.local"]
-        assert subprocess.run(argv, capture_output=True, check=True, timeout=60).stdout == b"10.96.0.1\n"
+        for server in ("10.96.0.10", "fd00:96::a"):
+            argv = [*lab.prefix, "dig", "+short", "+time=2", f"@{server}", "kubernetes.default.svc.cluster.local"]
+            assert subprocess.run(argv, capture_output=True, check=True, timeout=60).stdout == b"10.96.0.1\n"
+        assert "all reach" in lab("check")
         assert f"link {lab.name}-h" in lab("down")
-        for what in (("-o", "link"), ("-4", "route", "show", "table", "main")):
+        for what in (
+            ("-o", "link"),
+            ("-4", "route", "show", "table", "main"),
+            ("-6", "route", "show", "table", "main"),
+        ):
             shown = subprocess.run([*lab.prefix, "ip", *what], capture_output=True, text=True, check=True).stdout
-            assert [line for line in shown.splitlines() if ": lo:" not in line] == []
+            assert [line for line in shown.splitlines() if ": lo:" not in line and " dev lo " not in line] == []
     finally:
         lab("down")
         netns.delete(host)
