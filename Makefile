@@ -1,10 +1,12 @@
 # Everything starts here: `make demo` and `make test` need nothing but git, make and Debian or Ubuntu.
-.PHONY: help setup demo test check kernel guest e2e bench format shake clean
+.PHONY: help setup demo test beside rest check kernel guest e2e bench format shake clean
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 # Namespaces need root; a user with sudo is asked once.
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin")
 PYTEST := python -m pytest
+# Tests of whole clusters whose subject is the way of a packet: they are run in every mode.
+BY_MODE := tests/e2e/test_road.py $(wildcard tests/e2e/test_matrix.py tests/e2e/test_dual_stack.py)
 
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -16,6 +18,7 @@ demo: setup ## bring up three nodes and walk the road of a packet, with real pac
 	@$(ROOT) clusterip demo
 	@echo; echo 'The commands are in .venv/bin:  export PATH=$$PWD/.venv/bin:$$PATH'
 
+check: export CLUSTERIP_EXAMPLES ?= few
 check: setup ## the fast loop: format, lint, types, imports, pure tests
 	ruff format --check src tests benchmarks scripts
 	ruff check src tests benchmarks scripts
@@ -24,15 +27,29 @@ check: setup ## the fast loop: format, lint, types, imports, pure tests
 	$(PYTEST) -m "not kernel and not e2e" -n 2 --doctest-modules src tests
 
 kernel: setup ## tests that load real rules and send real packets, each in its own namespaces
-	$(ROOT) $(PYTEST) -m kernel -n 2 tests
+	$(ROOT) $(PYTEST) -m kernel -n 2 --ignore=tests/guest tests
 
-guest: setup ## IPVS mode with real packets; boots Debian's kernel where the running one has no IPVS; not part of test
+guest: setup ## IPVS mode with real packets; boots Debian's kernel where the running one has no IPVS
 	$(ROOT) python tests/guest/guest.py --unless-here -- .venv/bin/python -m pytest -m kernel -p no:cacheprovider tests/guest
 
-e2e: setup ## tests that bring up whole clusters
+e2e: setup ## tests that bring up whole clusters: all in iptables mode, the way of a packet in the others too
 	$(ROOT) $(PYTEST) -m e2e tests
+	$(ROOT) CLUSTERIP_MODE=nftables $(PYTEST) -m e2e $(BY_MODE)
+	$(ROOT) CLUSTERIP_MODE=ebpf $(PYTEST) -m e2e $(BY_MODE)
 
-test: check kernel e2e ## all of it
+# The guest has one processor and takes as long as the rest: it runs beside it, and its output comes when it is done.
+test: export CLUSTERIP_EXAMPLES := many
+test: setup ## all of it
+	@$(MAKE) --no-print-directory -j2 beside rest
+
+beside:
+	@log=$$(mktemp); $(MAKE) --no-print-directory guest >$$log 2>&1; status=$$?; \
+	echo "== make guest"; cat $$log; rm $$log; exit $$status
+
+rest:
+	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory kernel
+	@$(MAKE) --no-print-directory e2e
 
 bench: setup ## the measured laws; prints ratios, asserts nothing
 	@for bench in connect modes change load trace verify; do echo "== $$bench"; $(ROOT) python benchmarks/$$bench.py || exit 1; done
