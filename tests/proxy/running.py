@@ -24,7 +24,7 @@ from clusterip.proxy.health import Health
 from clusterip.proxy.loop import Loop
 from clusterip.proxy.metrics import Metrics
 from clusterip.proxy.node import RangeChanged
-from clusterip.proxy.parts import FamilyParts, Settings
+from clusterip.proxy.parts import FamilyParts, Others, Settings
 from clusterip.proxy.pending import ServedAddresses
 from clusterip.proxy.process import watched
 from clusterip.proxy.proxier import Proxier
@@ -83,6 +83,7 @@ async def running(
     rules: Callable[[Rules], Rules] = lambda rules: rules,
     node: Object | None = None,
     server: FakeApiServer | None = None,
+    others: Others | None = None,
 ) -> AsyncIterator[Running]:
     programs = await usable(config.family, netns, variant)
     assert programs is not None
@@ -92,7 +93,7 @@ async def running(
         return None
 
     proxier = Proxier(ChainPlane(config, rules(Rules(programs)), all_addresses, settings.sync_period))
-    async with _looping(proxier, all_addresses, settings, node, server) as made:
+    async with _looping(proxier, all_addresses, settings, node, server, others) as made:
         yield made
 
 
@@ -121,7 +122,12 @@ async def running_tables(
 
 @contextlib.asynccontextmanager
 async def _looping(
-    proxier: Any, addresses: ServedAddresses, settings: Settings, node: Object | None, server: FakeApiServer | None
+    proxier: Any,
+    addresses: ServedAddresses,
+    settings: Settings,
+    node: Object | None,
+    server: FakeApiServer | None,
+    others: Others | None = None,
 ) -> AsyncIterator[Running]:
     async def failed(service: ServiceName, _: str) -> None:
         made.refused.append(service)
@@ -132,7 +138,7 @@ async def _looping(
         health, metrics = Health([proxier.family], settings.sync_period), Metrics({}, mode=settings.mode)
         service_health = ServiceHealth(proxier.family, lambda: health.healthy(time.monotonic()), failed)
         parts = FamilyParts(proxier, service_health, addresses)
-        loop = Loop(mirror, [parts], health, metrics, settings)
+        loop = Loop(mirror, [parts], health, metrics, settings, others)
         tasks = [asyncio.create_task(mirror.run()), asyncio.create_task(loop.run())]
         made = Running(server, mirror, loop, proxier, health, metrics, tasks[1])
         try:

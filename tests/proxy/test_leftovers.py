@@ -52,8 +52,8 @@ def run(netns: str, *argv: str, stdin: str = "") -> str:
 
 def kube_proxys(folder: Path) -> str:
     """Without the packet counters, which not every kernel has."""
-    text = (folder / "iptables-save.txt").read_text()
-    return "\n".join(NFACCT.sub("", " ".join(line.split())) for line in text.splitlines() if "localhost_nps" not in line) + "\n"
+    lines = (folder / "iptables-save.txt").read_text().splitlines()
+    return "".join(NFACCT.sub("", " ".join(line.split())) + "\n" for line in lines if "localhost_nps" not in line)
 
 
 def everything(netns: str) -> list[str]:
