@@ -78,6 +78,8 @@ def test_the_first_range_of_services_says_the_first_family_of_all(
         (Plan(service_cidr="fd00:96::/48"), "from /64 to /123"),
         (Plan(service_cidr="10.96.0.0/16,10.97.0.0/16"), "two of different families"),
         (Plan(service_cidr="10.96.0.0/16,fd00:50::/64"), "overlaps fd00:50::/64"),
+        (Plan(service_cidr="169.254.0.0/16"), "the addresses of --host-access"),
+        (Plan(service_cidr="10.96.0.0/16,fd00:51::/112"), "the addresses of --host-access"),
         (Plan(service_cidr="10.96.0.0/16,"), "--service-cidr 10.96.0.0/16,"),
         (Plan(service_cidr="fd00:96::/112", ip_family="ipv4"), "no IPv6 address with --ip-family ipv4"),
         (Plan(ip_family="both"), "--ip-family both"),

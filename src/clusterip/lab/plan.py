@@ -11,7 +11,7 @@ Clusters side by side all have these same addresses, each in network namespaces 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
 import msgspec
@@ -201,6 +201,8 @@ def _check_range(network: Network, ranges: Ranges) -> None:
     for taken, what in ((ranges.fabric, "the nodes"), (ranges.pods, "the pods"), (ranges.loopback, "loopback")):
         if taken.overlaps(network):
             raise BadInput(f"--service-cidr {network}: overlaps {taken}, which is for {what}", f"try {ranges.services}")
+    if any(ip_address(end) in network for end in HOST_LINK[family_of(network)]):
+        raise BadInput(f"--service-cidr {network}: holds the addresses of --host-access", f"try {ranges.services}")
 
 
 def _check_node_ports(option: str) -> None:
