@@ -1,6 +1,6 @@
 """The kernel section of a page for one dataplane: what it writes for the first step, and what each other changes in it.
 
-A page's sections are in the folder of its name. They are written by hand of `UPDATE_SCENARIOS=1` alone.
+A page's sections are in the folder of its name, and are written with `UPDATE_SCENARIOS=1` alone.
 """
 
 import difflib
@@ -11,6 +11,8 @@ from pathlib import Path
 from tests.scenarios.meaning import all_families, written
 from tests.scenarios.page import PAGES, Page
 
+from clusterip.services.table import Family
+
 UPDATE = "UPDATE_SCENARIOS"  # in the environment: write the sections anew; what changed is reviewed with the rest
 
 
@@ -20,6 +22,11 @@ def path(page: Page, dataplane: str) -> Path:
 
 def section(page: Page, dataplane: str) -> str:
     return "".join(_parts(page, dataplane))
+
+
+def first(section: str, family: Family) -> str:
+    """What is written for the first step in that family."""
+    return section.split(f"=== {family}\n", 1)[1].split("\n===", 1)[0] + "\n"
 
 
 def _parts(page: Page, dataplane: str) -> Iterator[str]:
