@@ -24,6 +24,7 @@ from clusterip.diagnosis.doctor import (
     selection,
     shadows,
     slices,
+    sockets,
     structure,
     tables,
     tracking,
@@ -94,6 +95,7 @@ def _programs(known: Known, choices: Sequence[Chains]) -> tuple[Programmed, ...]
         ),
         *(p for rules in known.nft for p in nft_frontends(rules)),
         *ipvs_frontends(known),
+        *sockets.socket_frontends(known),
     )
 
 
@@ -110,6 +112,7 @@ def _findings(known: Known, inputs: Sequence[Recognised], node: str) -> Iterator
         *host.find(known, programs),
         *ipvs.find(known),
         *ipvs_addresses.find(known),
+        *sockets.find(known),
         *masquerade.find(known, programs),
         *chances.find(known, programs),
         *affinity.find(known, programs),

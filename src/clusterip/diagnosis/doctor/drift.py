@@ -76,10 +76,15 @@ def _of_this_node(p: Programmed) -> bool:
     return p.chain.startswith(("KUBE-SVL-", "KUBE-XLB-", "external-"))
 
 
+def _whose(p: Programmed) -> str:
+    if p.form == "ebpf":
+        return "The maps of eBPF mode"
+    return f"The rules (iptables {p.variant})" if p.variant else "The rules"
+
+
 def _stale(p: Programmed, stale: Mapping[str, Fraction], usable: Sequence[str]) -> Finding:
     share = sum(stale.values(), Fraction(0))
-    variant = f" (iptables {p.variant})" if p.variant else ""
-    message = f"The rules{variant} send {percent(share)} of new connections of {p.frontend} to {', '.join(stale)}, "
+    message = f"{_whose(p)} send {percent(share)} of new connections of {p.frontend} to {', '.join(stale)}, "
     message += f"which no slice holds. Rules: {share_list(p.shares)}; API: "
     message += f"{equal_shares(usable) or 'no usable backend'}. The proxy is not applying updates."
     evidence = (p.place, *(Evidence(f"{backend} {share_text(part)}") for backend, part in stale.items()))
@@ -90,7 +95,7 @@ def _unusable(p: Programmed, unusable: Mapping[str, Fraction], found: Wanted) ->
     share = sum(unusable.values(), Fraction(0))
     going = all(b in found.going for b in unusable)
     what = "which is shutting down" if going else "which is not ready"
-    message = f"The rules send {percent(share)} of new connections of {p.frontend} to {', '.join(unusable)}, {what} "
+    message = f"{_whose(p)} send {percent(share)} of new connections of {p.frontend} to {', '.join(unusable)}, {what} "
     message += f"by its slice. Rules: {share_list(p.shares)}; API: {equal_shares(found.usable) or 'no usable backend'}."
     if going:
         return Finding("traffic-to-terminating", "W", p.object, message, (p.place,), share, _STALE_REMEDY)
@@ -124,16 +129,18 @@ def percent(share: Fraction) -> str:
 
 
 def _both_variants(programs: Sequence[Programmed]) -> bool:
-    """Whether these are programs of one node: one of each iptables variant, or of several modes."""
-    forms = {(p.form, p.variant or "legacy" if p.form == "iptables" else "") for p in programs}
-    files = {p.file for p in programs}
+    """Whether these are programs of one node: one of each iptables variant, or of several modes. Sockets have rules
+    beneath in any case."""
+    rules = [p for p in programs if p.form != "ebpf"]
+    forms = {(p.form, p.variant or "legacy" if p.form == "iptables" else "") for p in rules}
+    files = {p.file for p in rules}
     return len(forms) > 1 and len(files) >= 1 and len(forms) >= len(files)
 
 
 def _duplicates(programs: Sequence[Programmed], variants: bool) -> Iterator[Finding]:
     held: defaultdict[str, list[Programmed]] = defaultdict(list)
     for p in programs:
-        if p.form != "ipvs":
+        if p.form not in ("ipvs", "ebpf"):
             held["iptables-" + (p.variant or "legacy") if p.form == "iptables" else p.form].append(p)
     if not variants or len(held) < 2:
         return

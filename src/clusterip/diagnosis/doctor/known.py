@@ -21,6 +21,7 @@ from clusterip.rulesets.ipvs import Services as IPVSServices
 from clusterip.rulesets.manifests import Manifest, Manifests
 from clusterip.rulesets.nft.values import Ruleset as NftRuleset
 from clusterip.rulesets.recognise import Recognised
+from clusterip.rulesets.socketmaps import SocketMaps
 from clusterip.services.resolve import SERVICE_NAME_LABEL
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Known:
     ipvs: tuple[Sourced[IPVSServices], ...] = ()
     ipvs_connections: tuple[Sourced[IPVSConnections], ...] = ()
     ipsets: tuple[Sourced[IPSets], ...] = ()
+    sockets: tuple[Sourced[SocketMaps], ...] = ()
     conntrack: tuple[Sourced[Entries], ...] = ()
     statistics: tuple[Sourced[Statistics], ...] = ()
     settings: tuple[Sourced[host.Settings], ...] = ()
@@ -119,6 +121,7 @@ def known(inputs: Iterable[Recognised], node: str = "") -> Known:
         ipvs=all_of(IPVSServices),
         ipvs_connections=all_of(IPVSConnections),
         ipsets=all_of(IPSets),
+        sockets=all_of(SocketMaps),
         conntrack=all_of(Entries),
         statistics=all_of(Statistics),
         settings=all_of(host.Settings),

@@ -20,7 +20,7 @@ from clusterip.rulesets.iptables.saved import Saved
 from clusterip.services.table import PortName, Protocol
 
 Shares: TypeAlias = Mapping[str, Fraction]  # backend "10.244.0.3:80" -> its share; what is left of 1 reaches none
-Form: TypeAlias = Literal["iptables", "nftables", "ipvs"]
+Form: TypeAlias = Literal["iptables", "nftables", "ipvs", "ebpf"]
 
 SIMPLE = 1000  # denominators that are told as they are
 GRID = 4  # steps of the kernel's grid that are no difference
@@ -275,7 +275,7 @@ def names_by_address(known: Known) -> dict[Frontend, str]:
 def names_by_digest(known: Known) -> dict[str, str]:
     """What chains of a Service port end in -> its name, for every port that Services, slices and Endpoints tell of."""
     found: dict[str, str] = {}
-    for namespace, service, port, protocol in _ports(known):
+    for namespace, service, port, protocol in ports(known):
         name = PortName(namespace, service, port)
         found[service_digest(name, protocol)] = str(name)
         if not port:  # before 1.19 the colon stood there all the same
@@ -283,7 +283,7 @@ def names_by_digest(known: Known) -> dict[str, str]:
     return found
 
 
-def _ports(known: Known) -> Iterator[tuple[str, str, str, Protocol]]:
+def ports(known: Known) -> Iterator[tuple[str, str, str, Protocol]]:
     for key, service in known.services.items():
         for p in service.spec.ports or ():
             yield *key, p.name, cast(Protocol, p.protocol)

@@ -1,0 +1,100 @@
+"""eBPF mode: what its maps give a socket for each frontend, and what is wrong with maps and programs. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+from clusterip.dataplane.ebpf.attach import HOOKS
+from clusterip.dataplane.ebpf.layout import service_id
+from clusterip.diagnosis.doctor.known import Known, Sourced
+from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, ports
+from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.diagnosis.packet import socket
+from clusterip.rulesets.socketmaps import Service, SocketMaps
+from clusterip.services.table import EntryKey, PortName
+
+NAMED = 5
+# Without these a datagram's answer comes from whom nobody asked; without the others the rules beneath answer.
+_BACK = ("recvmsg4", "recvmsg6", "getpeername4", "getpeername6")
+
+
+def socket_frontends(known: Known) -> Iterator[Programmed]:
+    names = _names(known)
+    for source in known.sockets:
+        sets = _sets(source.values)
+        for service in source.values.services:
+            frontend = Frontend(service.protocol.lower(), service.address, service.port)
+            held = sets.get(service.set, {})
+            shares = {b: Fraction(1, service.backends) for i, b in held.items() if i < service.backends}
+            name = names.get(service.id, service.name)
+            yield Programmed("ebpf", source.file, "", frontend, name, "", shares, _place(source, service))
+
+
+def find(known: Known) -> Iterator[Finding]:
+    names = _names(known)
+    for source in known.sockets:
+        yield from _programs(source)
+        yield from _incomplete(source, names)
+
+
+def _programs(source: Sourced[SocketMaps]) -> Iterator[Finding]:
+    hooks = source.values.hooks
+    lost = [name for name in HOOKS if hooks is not None and name not in hooks]
+    if not lost:
+        return
+    back = [name for name in lost if name in _BACK]
+    message = f"{', '.join(lost)}: no program of eBPF mode is attached. "
+    if len(lost) == len(HOOKS):
+        message += "No socket is served: the rules beneath answer for every Service."
+    elif back:
+        message += "A client that sends datagrams to a Service gets answers from the backend's address and drops them, "
+        message += "and connected sockets show the backend."
+    else:
+        message += "New sockets of that kind are left to the rules beneath."
+    evidence = (Evidence(f"attached: {', '.join(hooks or ()) or 'none'}", source.file),)
+    remedy = "restart the proxy on this node; it attaches them within a second while it runs"
+    serious = back and len(lost) < len(HOOKS)
+    yield Finding("ebpf-detached", "E" if serious else "W", "eBPF programs", message, evidence, None, remedy)
+
+
+def _incomplete(source: Sourced[SocketMaps], names: Mapping[str, str]) -> Iterator[Finding]:
+    """A slot that is not there refuses whoever draws it."""
+    sets = _sets(source.values)
+    told: set[str] = set()
+    for service in source.values.services:
+        held = sets.get(service.set, {})
+        gone = [str(i) for i in range(service.backends) if i not in held]
+        if gone and service.id not in told:
+            told.add(service.id)
+            share = Fraction(len(gone), service.backends)
+            name = names.get(service.id, service.name)
+            message = (
+                f"The maps say that it has {service.backends} backends, and slot {', '.join(gone[:NAMED])} of them "
+            )
+            message += f"{'is' if len(gone) == 1 else 'are'} not there: connect() of who draws it is refused."
+            remedy = "restart the proxy on this node; it mends its maps within the sync period while it runs"
+            place = (_place(source, service),)
+            object_ = f"service {name}" if name else f"frontend {service.address}:{service.port}"
+            yield Finding("ebpf-slot-missing", "E", object_, message, place, share, remedy)
+
+
+def _sets(maps: SocketMaps) -> dict[str, dict[int, str]]:
+    found: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    for slot in maps.slots:
+        found[slot.set][slot.index] = socket(slot.address, slot.port)
+    return found
+
+
+def _place(source: Sourced[SocketMaps], service: Service) -> Evidence:
+    where = f"{socket(service.address, service.port)}/{service.protocol.lower()}"
+    return Evidence(f"map services: {where} -> set {service.set}, {service.backends} backends", source.file)
+
+
+def _names(known: Known) -> dict[str, str]:
+    """Of Service ports by the ids that the maps know them by."""
+    found: dict[str, str] = {}
+    for namespace, service, port, protocol in ports(known):
+        name = PortName(namespace, service, port)
+        for family in ("IPv4", "IPv6"):
+            found[service_id(EntryKey(name, family, protocol)).hex()] = str(name)
+    return found

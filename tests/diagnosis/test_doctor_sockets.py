@@ -1,0 +1,87 @@
+"""The maps of eBPF mode in a diagnosis, as a bundle holds them."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from msgspec import structs
+from tests.diagnosis.dumps import nat, ready, service, service_rules, slice_of
+
+from clusterip.dataplane.ebpf.attach import HOOKS
+from clusterip.dataplane.ebpf.compile import compile_entry
+from clusterip.dataplane.ebpf.config import Config
+from clusterip.dataplane.ebpf.delta import applied, load
+from clusterip.dataplane.ebpf.document import describe
+from clusterip.dataplane.ebpf.outcomes import EMPTY
+from clusterip.diagnosis.doctor import diagnose
+from clusterip.diagnosis.findings import Finding
+from clusterip.rulesets.recognise import read
+from clusterip.rulesets.socketmaps import SocketMaps, text
+from clusterip.services.table import Backend, Entry, PortName
+
+WEB = Entry(
+    PortName("default", "web", ""),
+    "IPv4",
+    "TCP",
+    80,
+    "10.96.0.20",
+    cluster=(Backend("10.244.1.5", 80), Backend("10.244.2.6", 80)),
+    has_backends=True,
+)
+OBJECTS = service("web", "10.96.0.20") + slice_of("web", f"{ready('10.244.1.5')}, {ready('10.244.2.6')}")
+
+
+def maps(entry: Entry = WEB, hooks: tuple[str, ...] = HOOKS) -> SocketMaps:
+    return describe([applied(EMPTY, load([compile_entry(entry, Config())], EMPTY).steps)], {}, tuple(sorted(hooks)))
+
+
+def findings(*texts: str) -> dict[str, Finding]:
+    found = diagnose([read(f"file-{n}", t.encode()) for n, t in enumerate(texts)]).findings
+    return {f.id: f for f in found if f.id != "incomplete-input"}
+
+
+def test_maps_that_hold_what_the_api_says_are_no_fault() -> None:
+    assert {f.level for f in findings(text(maps()), OBJECTS).values()} <= {"I"}
+
+
+def test_a_backend_that_no_slice_holds_is_stale_and_one_that_lacks_is_missing() -> None:
+    old = replace(WEB, cluster=(Backend("10.244.1.5", 80), Backend("10.244.9.9", 80)))
+    found = findings(text(maps(old)), OBJECTS)
+    assert (found["stale-endpoint"].object, found["stale-endpoint"].share) == ("service default/web", Fraction(1, 2))
+    assert found["stale-endpoint"].message.startswith("The maps of eBPF mode send 50 % of new connections")
+    assert "10.244.2.6:80" in found["missing-endpoint"].message
+
+
+def test_a_slot_that_is_gone_refuses_its_share() -> None:
+    whole = maps()
+    found = findings(text(structs.replace(whole, slots=whole.slots[:1])), OBJECTS)
+    one = found["ebpf-slot-missing"]
+    assert (one.level, one.object, one.share) == ("E", "service default/web", Fraction(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("lost", "level", "says"),
+    [
+        (("connect4",), "W", "left to the rules beneath"),
+        (("recvmsg4",), "E", "answers from the backend's address"),
+        (HOOKS, "W", "No socket is served"),
+        ((), None, ""),
+    ],
+)
+def test_programs_that_are_not_attached_are_told_with_what_it_costs(
+    lost: tuple[str, ...], level: str | None, says: str
+) -> None:
+    found = findings(text(maps(hooks=tuple(h for h in HOOKS if h not in lost))), OBJECTS).get("ebpf-detached")
+    assert (found.level if found else None) == level
+    assert found is None or says in found.message
+
+
+def test_nodes_whose_maps_differ_are_told_apart() -> None:
+    other = maps(replace(WEB, cluster=WEB.cluster[:1]))
+    assert "node-drift" in findings(text(maps()), text(other), OBJECTS)
+
+
+def test_rules_of_another_mode_beside_it_are_left_over() -> None:
+    old = nat(service_rules("default/web", "10.96.0.20", 80, ["10.244.1.5:80"]))
+    config = "{apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration, mode: ebpf}\n"
+    assert findings(text(maps()), OBJECTS, old, config)["stale-mode-rules"].object == "iptables rules"
