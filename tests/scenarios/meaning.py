@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -44,7 +45,8 @@ from clusterip.services.table import Entry, Family
 NodeFields = Mapping[str, Any]
 
 
-def entries(step: Step, family: Family) -> list[Entry]:
+@cache
+def entries(step: Step, family: Family) -> tuple[Entry, ...]:
     """The service table of the step, by key."""
     node = NodeContext(HERE, step.node.get("zone", ""))
     services, slices = objects(step.state)
@@ -63,7 +65,7 @@ def entries(step: Step, family: Family) -> list[Entry]:
             family,
         )
     ]
-    return sorted(found, key=lambda entry: entry.key)
+    return tuple(sorted(found, key=lambda entry: entry.key))
 
 
 def objects(state: State) -> tuple[list[Service], list[EndpointSlice]]:

@@ -72,9 +72,9 @@ class Line:
                     yield client, to
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """The cluster at one time, and what becomes of packets then."""
+    """The cluster at one time, and what becomes of packets then. Each is a key of its own."""
 
     title: str
     state: State
