@@ -1,5 +1,6 @@
 """IPVS mode by what clients see: real virtual servers, sets and chains, and real packets through them."""
 
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,7 +13,9 @@ from clusterip.dataplane.ipvs.apply import check, clean_up, remove_device
 from clusterip.dataplane.ipvs.delta import Rules as Text
 from clusterip.errors import Unavailable
 from clusterip.kernel import ipset, iptables, ipvs
+from clusterip.kernel import netns as namespaces
 from clusterip.kernel.ipvs import IPVS, IPVSRefused, Place, Service
+from clusterip.kernel.run import run
 from clusterip.services.table import Backend, Entry, PortName
 
 pytestmark = pytest.mark.kernel
@@ -35,6 +38,21 @@ async def test_round_robin_shares_alike_and_keeps_a_pods_address(node: World) ->
 async def test_udp_is_answered_from_where_it_was_asked(node: World) -> None:
     await node.load(DNS)
     assert Counter(node.ask("client") for _ in range(4)) == {"one": 2, "two": 2}
+
+
+async def test_a_udp_flow_moves_at_once_when_its_backend_goes(node: World) -> None:
+    await node.load(DNS)
+    with namespaces.inside(node.netns("client")):
+        flow = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with flow:
+        flow.settimeout(3)
+        flow.connect((VIP, 80))
+        flow.send(b"?")
+        name = flow.recv(200).decode().split()[0]
+        staying, other = (TWO, "two") if name == "one" else (ONE, "one")
+        await node.change(DNS, replace(DNS, cluster=(staying,)))
+        flow.send(b"?")
+        assert flow.recv(200).decode().split()[0] == other
 
 
 async def test_every_scheduler_serves(node: World) -> None:
@@ -173,6 +191,27 @@ async def test_ipv6_is_read_back_too(node: World) -> None:
     assert [type(step) for step in again.steps] == [Text]
     assert await clean_up(rules, config)
     assert not await clean_up(rules, config)
+
+
+async def test_each_client_is_sticky_by_itself_and_not_with_its_network(node: World) -> None:
+    """ipvsadm names the mask (-M) of a virtual server only where it is not a whole address."""
+    await node.load(replace(WEB, affinity_seconds=100))
+    config = Config(family="IPv6", node_addresses=("fd00:50::11",))
+    rules = type(node.rules)(await iptables.detect("IPv6", "nft", node.netns("node")))
+    await rules.apply(delta.load(Book.of([compile_entry(SIX, config)]), await rules.observe(config), config))
+    said = await run(("ipvsadm", "-S", "-n"), netns=node.netns("node"))
+    persistent = [line for line in said.stdout.decode().splitlines() if " -p " in line]
+    assert {line.split("-p ")[1] for line in persistent if "[" in line} == {"60"}
+    assert {line.split("-p ")[1] for line in persistent if "[" not in line} == {"100"}
+
+
+async def test_a_start_leaves_virtual_servers_in_excluded_ranges(node: World) -> None:
+    others, gone = Place("TCP", "203.0.113.9", 8443), Place("TCP", "198.51.100.9", 8443)
+    with IPVS(node.netns("node")) as link:
+        link.apply([ipvs.add_service(Service(place, "rr", 0)) for place in (others, gone)])
+    await node.load(WEB, config=replace(CONFIG, exclude_cidrs=("203.0.113.0/28",)))
+    seen = (await node.rules.observe(CONFIG)).servers
+    assert (At(*others) in seen, At(*gone) in seen) == (True, False)
 
 
 async def test_a_clean_up_takes_ours_and_leaves_others(node: World) -> None:
