@@ -2,8 +2,9 @@
 
 import pytest
 
+from clusterip.dataplane.flow import NotModelled
 from clusterip.dataplane.iptables import Config, FromCIDR
-from clusterip.dataplane.iptables.outcomes import Host, NotModelled, walk
+from clusterip.dataplane.iptables.outcomes import Host, walk
 from clusterip.dataplane.iptables.plane import IPTables
 from clusterip.rulesets.iptables import parse
 from clusterip.services.route import Delivered, Packet, Source

@@ -8,9 +8,10 @@ from tests.dataplane.meaning import Where
 from tests.dataplane.nftables.strategies_nft import configs, policy
 from tests.dataplane.strategies import V4, V6, Pool, hosts, packets, tables
 
+from clusterip.dataplane.flow import NotModelled
 from clusterip.dataplane.nftables.config import Config
 from clusterip.dataplane.nftables.delta import program
-from clusterip.dataplane.nftables.outcomes import NotModelled, walk
+from clusterip.dataplane.nftables.outcomes import walk
 from clusterip.dataplane.nftables.plane import NFTables
 from clusterip.dataplane.node import FromCIDR, Host
 from clusterip.rulesets.nft import parse

@@ -1,7 +1,4 @@
-"""Where the rules send a packet: a walk through the hooks, every branch taken. Pure.
-
-Knows the rules that `compile` writes. A rule of another kind is refused, never skipped: a skipped rule is a wrong
-answer.
+"""Where the rules send a packet: a walk through the hooks. Pure. Knows the rules that `compile` writes.
 
 Two differences to `services.route`, both kube-proxy's own:
 
@@ -10,44 +7,17 @@ Two differences to `services.route`, both kube-proxy's own:
 - a node port without a backend is refused on all of the node's addresses, also on those that do not serve node ports.
 """
 
-import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
-from functools import lru_cache
+from dataclasses import replace
 
+from clusterip.dataplane.flow import End, Flow, NotModelled, Ways, is_local, named, through, within
 from clusterip.dataplane.iptables.compile import Piece
 from clusterip.dataplane.iptables.config import Config
 from clusterip.dataplane.iptables.program import complete
 from clusterip.dataplane.node import Host as Host
-from clusterip.errors import ClusterIPError
 from clusterip.rulesets.iptables import Match, Rule, Ruleset, match_text, parse, rule_text
 from clusterip.rulesets.iptables import values as v
-from clusterip.services.route import Delivered, Dropped, Outcome, Outcomes, Packet, Passed, Rejected, Source
-
-
-class NotModelled(ClusterIPError):
-    """A rule that the walk does not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Flow:
-    """A packet on its way."""
-
-    packet: Packet
-    address: str  # destination now
-    port: int
-    interface: str  # it came in by; "": it began here
-    mark: int = 0
-    rewritten: bool = False
-    masqueraded: bool = False
-
-
-class _End(Enum):
-    ACCEPT = "accept"
-    DROP = "drop"
-    REJECT = "reject"
-    FELL_THROUGH = "fell through"  # the end of a chain, or RETURN
+from clusterip.services.route import Outcomes, Packet
 
 
 def outcomes(pieces: Iterable[Piece], config: Config, packet: Packet, host: Host) -> Outcomes:
@@ -62,10 +32,7 @@ def program(pieces: Iterable[Piece], config: Config) -> Ruleset:
 
 def walk(ruleset: Ruleset, packet: Packet, host: Host) -> Outcomes:
     """`outcomes` for rules at hand. Raises NotModelled."""
-    walker = _Walker(ruleset, host)
-    interface = {Source.POD: host.pod_interface, Source.NODE: "", Source.OUTSIDE: host.uplink}[packet.source]
-    start = _Flow(packet, packet.address, packet.port, interface)
-    return frozenset(walker.outcomes(start))
+    return frozenset(through(_Walker(ruleset, host).hook, packet, host))
 
 
 class _Walker:
@@ -75,36 +42,12 @@ class _Walker:
         self.table = ""  # that of the hook being walked
         self.remembers = _remembers(ruleset)
 
-    def outcomes(self, start: _Flow) -> Iterator[Outcome]:
-        from_node = start.packet.source is Source.NODE
-        for end, flow in self._hook("nat", "OUTPUT" if from_node else "PREROUTING", start):
-            if end is _End.DROP:
-                yield Dropped()
-            else:
-                yield from self._filtered(flow, from_node)
-
-    def _filtered(self, start: _Flow, from_node: bool) -> Iterator[Outcome]:
-        here = _is_local(start.address, self.host)
-        hooks = (["OUTPUT"] if from_node else []) + (["INPUT"] if here else [] if from_node else ["FORWARD"])
-        flows = [start]
-        for hook in hooks:
-            ended = [pair for flow in flows for pair in self._hook("filter", hook, flow)]
-            if any(end is _End.DROP for end, _ in ended):
-                yield Dropped()
-            if any(end is _End.REJECT for end, _ in ended):
-                yield Rejected()
-            flows = [flow for end, flow in ended if end in (_End.ACCEPT, _End.FELL_THROUGH)]
-        for flow in flows:
-            stays = here and not from_node  # what does not leave the node meets no POSTROUTING
-            for _, last in [(None, flow)] if stays else self._hook("nat", "POSTROUTING", flow):
-                yield Delivered(last.address, last.port, last.masqueraded) if last.rewritten else Passed()
-
-    def _hook(self, table: str, chain: str, flow: _Flow) -> Iterator[tuple[_End, _Flow]]:
+    def hook(self, table: str, name: str, flow: Flow) -> Ways:
         self.table = table
         # A list, because the table is that of the innermost hook: walk this one to its end before another begins.
-        yield from list(self._from(self.ruleset.rules(table, chain), 0, flow))
+        return list(self._from(self.ruleset.rules(table, name.upper()), 0, flow))
 
-    def _from(self, rules: Sequence[Rule], first: int, flow: _Flow) -> Iterator[tuple[_End, _Flow]]:
+    def _from(self, rules: Sequence[Rule], first: int, flow: Flow) -> Iterator[tuple[End, Flow]]:
         for index in range(first, len(rules)):
             may, must = self._meets(rules[index], flow)
             if may:
@@ -112,38 +55,38 @@ class _Walker:
                     yield from self._from(rules, index + 1, flow)
                 yield from self._act(rules, index, flow)
                 return
-        yield _End.FELL_THROUGH, flow
+        yield End.FELL_THROUGH, flow
 
-    def _act(self, rules: Sequence[Rule], index: int, flow: _Flow) -> Iterator[tuple[_End, _Flow]]:
+    def _act(self, rules: Sequence[Rule], index: int, flow: Flow) -> Iterator[tuple[End, Flow]]:
         """What the rule at `index` does with a packet that meets it, and what comes after."""
         match rules[index].target:
             case None:
                 yield from self._from(rules, index + 1, flow)
             case v.Accept():
-                yield _End.ACCEPT, flow
+                yield End.ACCEPT, flow
             case v.Drop():
-                yield _End.DROP, flow
+                yield End.DROP, flow
             case v.Reject():
-                yield _End.REJECT, flow
+                yield End.REJECT, flow
             case v.Return():
-                yield _End.FELL_THROUGH, flow
+                yield End.FELL_THROUGH, flow
             case v.SetMark(value, mask):
                 yield from self._from(rules, index + 1, replace(flow, mark=(flow.mark & ~mask) ^ value))
             case v.Masquerade():
-                yield _End.ACCEPT, replace(flow, masqueraded=True)
+                yield End.ACCEPT, replace(flow, masqueraded=True)
             case v.DNAT(to):
                 address, _, port = to.rpartition(":")
-                yield _End.ACCEPT, replace(flow, address=address.strip("[]"), port=int(port), rewritten=True)
+                yield End.ACCEPT, replace(flow, address=address.strip("[]"), port=int(port), rewritten=True)
             case v.Jump(chain):
                 for end, inner in self._from(self.ruleset.rules(self.table, chain), 0, flow):
-                    if end is _End.FELL_THROUGH:
+                    if end is End.FELL_THROUGH:
                         yield from self._from(rules, index + 1, inner)
                     else:
                         yield end, inner
             case v.Goto() | v.SNAT() | v.OtherTarget():
                 raise NotModelled(f"rule {rule_text(rules[index])!r}: its target is not one that the proxy writes")
 
-    def _meets(self, rule: Rule, flow: _Flow) -> tuple[bool, bool]:
+    def _meets(self, rule: Rule, flow: Flow) -> tuple[bool, bool]:
         """Whether the packet may meet the rule, and whether it must."""
         must = True
         for match in rule.matches:
@@ -153,16 +96,16 @@ class _Walker:
             must = must and answer is True
         return True, must
 
-    def _answer(self, match: Match, flow: _Flow) -> bool | None:
+    def _answer(self, match: Match, flow: Flow) -> bool | None:
         """None: it may be so or not."""
         packet = flow.packet
         match match:
             case v.Source(network, negated):
-                return _within(packet.source_address, network) != negated
+                return within(packet.source_address, network) != negated
             case v.Destination(network, negated):
-                return _within(flow.address, network) != negated
+                return within(flow.address, network) != negated
             case v.InInterface(pattern, negated):
-                return _named(flow.interface, pattern) != negated
+                return named(flow.interface, pattern, "+") != negated
             case v.IPProtocol(name, negated):
                 return (packet.protocol.lower() == name) != negated
             case v.Comment() | v.NfAcct():
@@ -177,7 +120,7 @@ class _Walker:
                 return action == "set" or self.remembers[name] == str(packet.remembered)
             case v.AddrType(source, destination, False, False, "") if {source, destination} <= {"", "LOCAL"}:
                 asked = (packet.source_address if source else "", flow.address if destination else "")
-                return all(_is_local(address, self.host) for address in asked if address)
+                return all(is_local(address, self.host) for address in asked if address)
             case v.Ports(protocol, None, destination, flag_mask="") if destination:
                 fits = destination.first <= flow.port <= destination.last
                 return protocol == packet.protocol.lower() and fits != match.destination_negated
@@ -194,18 +137,3 @@ def _remembers(ruleset: Ruleset) -> dict[str, str]:
         if isinstance(rule.target, v.DNAT):
             found |= {m.name: rule.target.to for m in rule.matches if isinstance(m, v.Recent)}
     return found
-
-
-def _named(interface: str, pattern: str) -> bool:
-    if pattern.endswith("+"):
-        return bool(interface) and interface.startswith(pattern[:-1])
-    return interface == pattern
-
-
-@lru_cache(maxsize=1 << 14)
-def _within(address: str, network: str) -> bool:
-    return ipaddress.ip_address(address) in ipaddress.ip_network(network)
-
-
-def _is_local(address: str, host: Host) -> bool:
-    return address in host.addresses or ipaddress.ip_address(address).is_loopback

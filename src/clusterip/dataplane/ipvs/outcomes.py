@@ -13,9 +13,9 @@ The exceptions to `services.route`, all of them kube-proxy's own in this mode:
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 
+from clusterip.dataplane.flow import Flow, NotModelled, begin, named, within
 from clusterip.dataplane.ipvs import sets
 from clusterip.dataplane.ipvs.book import Book
 from clusterip.dataplane.ipvs.chains import PROTOCOL_NUMBERS, complete
@@ -23,24 +23,9 @@ from clusterip.dataplane.ipvs.compile import At, Piece, VirtualServer
 from clusterip.dataplane.ipvs.config import Config
 from clusterip.dataplane.ipvs.sets import Member, SetKind
 from clusterip.dataplane.node import Host
-from clusterip.errors import ClusterIPError
 from clusterip.rulesets.iptables import Match, Ruleset, Target, match_text, parse, rule_text
 from clusterip.rulesets.iptables import values as v
 from clusterip.services.route import Delivered, Dropped, Outcome, Outcomes, Packet, Passed, Rejected, Source
-
-
-class NotModelled(ClusterIPError):
-    """A rule that the walk does not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Flow:
-    packet: Packet
-    address: str  # destination now
-    port: int
-    interface: str  # it came in by; "": it began here
-    mark: int = 0
-    virtual: At | None = None  # IPVS has rewritten it
 
 
 def outcomes(pieces: Iterable[Piece], config: Config, packet: Packet, host: Host) -> Outcomes:
@@ -59,9 +44,7 @@ class _Walk:
 
     def outcomes(self, packet: Packet) -> Outcomes:
         from_node = packet.source is Source.NODE
-        interface = {Source.POD: self.host.pod_interface, Source.NODE: "", Source.OUTSIDE: self.host.uplink}
-        flow = _Flow(packet, packet.address, packet.port, interface[packet.source])
-        _, flow = self._chain("nat", "OUTPUT" if from_node else "PREROUTING", flow)
+        _, flow = self._chain("nat", "OUTPUT" if from_node else "PREROUTING", begin(packet, self.host))
         if not self._is_local(packet.address):
             return frozenset({Passed()})
         server = self.servers.get(At(packet.protocol, packet.address, packet.port))
@@ -74,12 +57,12 @@ class _Walk:
                     return frozenset({Rejected()})
         return self._scheduled(server, flow) if server else frozenset({Passed()})
 
-    def _scheduled(self, server: VirtualServer, flow: _Flow) -> Outcomes:
+    def _scheduled(self, server: VirtualServer, flow: Flow) -> Outcomes:
         found: set[Outcome] = set() if server.reals else {Rejected()}
         remembered = flow.packet.remembered
         kept = [r for r in server.reals if remembered and (r.address, r.port) == (remembered.address, remembered.port)]
         for real in (server.persistent and kept) or server.reals:
-            sent = replace(flow, address=real.address, port=real.port, virtual=server.at)
+            sent = replace(flow, address=real.address, port=real.port, rewritten=True)
             if isinstance(self._chain("filter", "OUTPUT", sent)[0], v.Drop):
                 found.add(Dropped())
             else:
@@ -88,7 +71,7 @@ class _Walk:
                 found.add(Delivered(real.address, real.port, isinstance(end, v.Masquerade) and not stays))
         return frozenset(found)
 
-    def _chain(self, table: str, chain: str, flow: _Flow) -> tuple[Target, _Flow]:
+    def _chain(self, table: str, chain: str, flow: Flow) -> tuple[Target, Flow]:
         """The target that ended the walk, None if it fell through, and the packet after it."""
         for rule in self.rules.rules(table, chain):
             if not all(self._meets(match, flow) for match in rule.matches):
@@ -108,13 +91,13 @@ class _Walk:
                     raise NotModelled(f"rule {rule_text(rule)!r}: its target is not one that the proxy writes")
         return None, flow
 
-    def _meets(self, match: Match, flow: _Flow) -> bool:
+    def _meets(self, match: Match, flow: Flow) -> bool:
         packet = flow.packet
         match match:
             case v.Source(network, negated):
-                return _within(packet.source_address, network) != negated
+                return within(packet.source_address, network) != negated
             case v.InInterface(pattern, negated):
-                return _named(flow.interface, pattern) != negated
+                return named(flow.interface, pattern, "+") != negated
             case v.IPProtocol(name, negated):
                 return (packet.protocol.lower() == name) != negated
             case v.Comment():
@@ -137,7 +120,7 @@ class _Walk:
             case _:
                 raise NotModelled(f"match {match_text(match)!r}: not one that the proxy writes")
 
-    def _in_set(self, kind: SetKind, directions: Sequence[str], flow: _Flow) -> bool:
+    def _in_set(self, kind: SetKind, directions: Sequence[str], flow: Flow) -> bool:
         source = flow.packet.source_address
         if kind.is_bitmap:
             return Member(kind, str(flow.port)) in self.members
@@ -152,27 +135,14 @@ class _Walk:
                 return Member(kind, f"{where},{source}") in self.members
             case _:
                 networks = (m.text.split(",") for m in self.members if m.kind == kind)
-                return any(f"{a},{p}" == where and _within(source, network) for a, p, network in networks)
+                return any(f"{a},{p}" == where and within(source, network) for a, p, network in networks)
 
     def _is_local(self, address: str) -> bool:
         return address in self.local or ipaddress.ip_address(address).is_loopback
 
 
-def _is_virtual(words: Sequence[str], flow: _Flow) -> bool:
+def _is_virtual(words: Sequence[str], flow: Flow) -> bool:
     asked = dict(zip(words[::2], words[1::2], strict=True))
-    if flow.virtual is None:
-        return False
-    number = str(PROTOCOL_NUMBERS[flow.virtual.protocol])
-    here = (number, flow.virtual.address, str(flow.virtual.port))
-    return here == (asked["--vproto"], asked["--vaddr"], asked["--vport"])
-
-
-def _named(interface: str, pattern: str) -> bool:
-    if pattern.endswith("+"):
-        return bool(interface) and interface.startswith(pattern[:-1])
-    return interface == pattern
-
-
-@lru_cache(maxsize=1 << 14)
-def _within(address: str, network: str) -> bool:
-    return ipaddress.ip_address(address) in ipaddress.ip_network(network)
+    packet = flow.packet
+    here = (str(PROTOCOL_NUMBERS[packet.protocol]), packet.address, str(packet.port))
+    return flow.rewritten and here == (asked["--vproto"], asked["--vaddr"], asked["--vport"])

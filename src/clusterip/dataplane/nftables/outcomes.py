@@ -1,54 +1,26 @@
-"""Where the rules send a packet: a walk through the hooks, every branch taken. Pure.
+"""Where the rules send a packet: a walk through the hooks. Pure.
 
-Knows the rules that this room writes; it walks them as values, and so also what `nft list table` has printed. A rule of
-another kind is refused, never skipped: a skipped rule is a wrong answer.
+Knows the rules that this room writes; it walks them as values, and so also what `nft list table` has printed.
 
 Two differences to `services.route`, both kube-proxy's own, of packets that no Service claims: for a port that a
 ClusterIP does not have they are refused, and for an address that no Service has, but the cluster's ranges hold, they
 are dropped.
 """
 
-import ipaddress
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
-from functools import lru_cache
+from dataclasses import replace
 from itertools import product
 from typing import TypeAlias
 
+from clusterip.dataplane.flow import End, Flow, NotModelled, is_local, named, through, within
 from clusterip.dataplane.nftables.compile import Piece
 from clusterip.dataplane.nftables.config import Config
 from clusterip.dataplane.nftables.delta import program
 from clusterip.dataplane.node import Host
-from clusterip.errors import ClusterIPError
 from clusterip.rulesets.nft import values as v
-from clusterip.services.route import Delivered, Dropped, Outcome, Outcomes, Packet, Passed, Rejected, Source
+from clusterip.services.route import Outcomes, Packet
 
 Value: TypeAlias = tuple[str | int, ...]  # of an expression: addresses and words as text
-
-
-class NotModelled(ClusterIPError):
-    """A rule that the walk does not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Flow:
-    """A packet on its way."""
-
-    packet: Packet
-    address: str  # destination now
-    port: int
-    interface: str  # it came in by; "": it began here
-    mark: int = 0
-    rewritten: bool = False
-    masqueraded: bool = False
-
-
-class _End(Enum):
-    ACCEPT = "accept"
-    DROP = "drop"
-    REJECT = "reject"
-    FELL_THROUGH = "fell through"  # the end of a chain
 
 
 def outcomes(pieces: Collection[Piece], config: Config, packet: Packet, host: Host) -> Outcomes:
@@ -58,8 +30,7 @@ def outcomes(pieces: Collection[Piece], config: Config, packet: Packet, host: Ho
 
 def walk(table: v.Table, packet: Packet, host: Host) -> Outcomes:
     """`outcomes` for a table at hand. Raises NotModelled."""
-    interface = {Source.POD: host.pod_interface, Source.NODE: "", Source.OUTSIDE: host.uplink}[packet.source]
-    return frozenset(_Walker(table, host).outcomes(_Flow(packet, packet.address, packet.port, interface)))
+    return frozenset(through(_Walker(table, host).hook, packet, host))
 
 
 class _Walker:
@@ -69,44 +40,20 @@ class _Walker:
         self.sets = {name: _by_key(found) for name, found in table.sets.items()}
         self.remembers = _remembers(table)
 
-    def outcomes(self, start: _Flow) -> Iterator[Outcome]:
-        from_node = start.packet.source is Source.NODE
-        for end, flow in self._hook("nat", "output" if from_node else "prerouting", start):
-            if end is _End.DROP:
-                yield Dropped()
-            else:
-                yield from self._filtered(flow, from_node)
-
-    def _filtered(self, start: _Flow, from_node: bool) -> Iterator[Outcome]:
-        here = _is_local(start.address, self.host)
-        hooks = (["output"] if from_node else []) + (["input"] if here else [] if from_node else ["forward"])
-        flows = [start]
-        for hook in hooks:
-            ended = [pair for flow in flows for pair in self._hook("filter", hook, flow)]
-            if any(end is _End.DROP for end, _ in ended):
-                yield Dropped()
-            if any(end is _End.REJECT for end, _ in ended):
-                yield Rejected()
-            flows = [flow for end, flow in ended if end in (_End.ACCEPT, _End.FELL_THROUGH)]
-        for flow in flows:
-            stays = here and not from_node  # what does not leave the node meets no postrouting
-            for _, last in [(None, flow)] if stays else self._hook("nat", "postrouting", flow):
-                yield Delivered(last.address, last.port, last.masqueraded) if last.rewritten else Passed()
-
-    def _hook(self, kind: str, hook: str, flow: _Flow) -> Iterator[tuple[_End, _Flow]]:
+    def hook(self, kind: str, hook: str, flow: Flow) -> Iterator[tuple[End, Flow]]:
         for chain in self.table.chains.values():
             if chain.hook and (chain.hook.type, chain.hook.hook) == (kind, hook):
                 yield from self._from(chain.rules, 0, flow)
                 return
-        yield _End.FELL_THROUGH, flow
+        yield End.FELL_THROUGH, flow
 
-    def _from(self, rules: Sequence[v.Rule], first: int, flow: _Flow) -> Iterator[tuple[_End, _Flow]]:
+    def _from(self, rules: Sequence[v.Rule], first: int, flow: Flow) -> Iterator[tuple[End, Flow]]:
         if first == len(rules):
-            yield _End.FELL_THROUGH, flow
+            yield End.FELL_THROUGH, flow
             return
         yield from self._judge(rules, first, 0, flow)
 
-    def _judge(self, rules: Sequence[v.Rule], index: int, at: int, flow: _Flow) -> Iterator[tuple[_End, _Flow]]:
+    def _judge(self, rules: Sequence[v.Rule], index: int, at: int, flow: Flow) -> Iterator[tuple[End, Flow]]:
         """From the statement `at` of the rule `index` on."""
         if at == len(rules[index].statements):
             yield from self._from(rules, index + 1, flow)
@@ -134,33 +81,33 @@ class _Walker:
             case v.Nat():
                 yield from self._translated(statement, rules, index, flow)
             case v.Reject():
-                yield _End.REJECT, flow
+                yield End.REJECT, flow
             case _:
                 yield from self._obey(statement, rules, index, flow)
 
-    def _obey(self, verdict: object, rules: Sequence[v.Rule], index: int, flow: _Flow) -> Iterator[tuple[_End, _Flow]]:
+    def _obey(self, verdict: object, rules: Sequence[v.Rule], index: int, flow: Flow) -> Iterator[tuple[End, Flow]]:
         match verdict:
             case v.Accept():
-                yield _End.ACCEPT, flow
+                yield End.ACCEPT, flow
             case v.Drop():
-                yield _End.DROP, flow
+                yield End.DROP, flow
             case v.Goto(chain):
                 yield from self._from(self.table.rules(chain), 0, flow)
             case v.Jump(chain):
                 for end, inner in self._from(self.table.rules(chain), 0, flow):
-                    if end is _End.FELL_THROUGH:
+                    if end is End.FELL_THROUGH:
                         yield from self._from(rules, index + 1, inner)
                     else:
                         yield end, inner
             case _:
                 raise NotModelled(f"{verdict}: not a verdict that the proxy writes")
 
-    def _translated(self, nat: v.Nat, rules: Sequence[v.Rule], index: int, flow: _Flow) -> Iterator[tuple[_End, _Flow]]:
+    def _translated(self, nat: v.Nat, rules: Sequence[v.Rule], index: int, flow: Flow) -> Iterator[tuple[End, Flow]]:
         match nat.kind, nat.address, nat.port:
             case "masquerade", None, None:
-                yield _End.ACCEPT, replace(flow, masqueraded=True)
+                yield End.ACCEPT, replace(flow, masqueraded=True)
             case "dnat", v.Address(text), v.Number(port):
-                yield _End.ACCEPT, replace(flow, address=text, port=port, rewritten=True)
+                yield End.ACCEPT, replace(flow, address=text, port=port, rewritten=True)
             case "dnat", v.Lookup(key, v.SetName(name)), None:
                 for value in self._values(key, flow):
                     element = self.sets[name].get(value)
@@ -168,11 +115,11 @@ class _Walker:
                         yield from self._from(rules, index + 1, flow)
                         continue
                     address, number = _value(element.value)
-                    yield _End.ACCEPT, replace(flow, address=str(address), port=int(number), rewritten=True)
+                    yield End.ACCEPT, replace(flow, address=str(address), port=int(number), rewritten=True)
             case _:
                 raise NotModelled(f"{nat}: not a translation that the proxy writes")
 
-    def _answer(self, match: v.Match, flow: _Flow) -> bool | None:
+    def _answer(self, match: v.Match, flow: Flow) -> bool | None:
         """None: it may be so or not."""
         negated = match.operator == "!="
         match match.left, match.right:
@@ -183,16 +130,16 @@ class _Walker:
                 (value,) = self._values(match.left, flow)
                 return (value in self.sets[name]) != negated
             case v.Payload(), v.Address(text) | v.Prefix(text):
-                length = match.right.length if isinstance(match.right, v.Prefix) else None
+                network = f"{text}/{match.right.length}" if isinstance(match.right, v.Prefix) else text
                 (value,) = self._values(match.left, flow)
-                return _within(str(value[0]), text, length) != negated
+                return within(str(value[0]), network) != negated
             case v.Meta("iifname"), v.Quoted(pattern):
-                return _named(flow.interface, pattern) != negated
+                return named(flow.interface, pattern, "*") != negated
             case v.Meta("l4proto"), v.Word(word):
                 return (flow.packet.protocol.lower() == word) != negated
             case v.Fib((by,), "type"), v.Word("local"):
                 asked = flow.packet.source_address if by == "saddr" else flow.address
-                return _is_local(asked, self.host) != negated
+                return is_local(asked, self.host) != negated
             case v.Ct("state"), v.Word(word):
                 return word == "new"
             case v.Ct("status"), v.Word("dnat"):
@@ -204,7 +151,7 @@ class _Walker:
             case _:
                 raise NotModelled(f"{match}: not a match that the proxy writes")
 
-    def _values(self, expression: v.Expression, flow: _Flow) -> Iterator[Value]:
+    def _values(self, expression: v.Expression, flow: Flow) -> Iterator[Value]:
         match expression:
             case v.Concat(parts):
                 for combined in product(*(tuple(self._values(part, flow)) for part in parts)):
@@ -250,19 +197,3 @@ def _value(expression: object) -> Value:
             return (number,)
         case _:
             raise NotModelled(f"{expression}: not a value that the proxy writes")
-
-
-def _named(interface: str, pattern: str) -> bool:
-    if pattern.endswith("*"):
-        return bool(interface) and interface.startswith(pattern[:-1])
-    return interface == pattern
-
-
-@lru_cache(maxsize=1 << 14)
-def _within(address: str, network: str, length: int | None) -> bool:
-    wanted = ipaddress.ip_network(network if length is None else f"{network}/{length}")
-    return ipaddress.ip_address(address) in wanted
-
-
-def _is_local(address: str, host: Host) -> bool:
-    return address in host.addresses or ipaddress.ip_address(address).is_loopback
