@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tests.e2e.matrix import odds
+from tests.e2e.matrix.drawing import NAMESPACE
 from tests.e2e.matrix.world import Answer, Cell, Decider, Setting
 
 from clusterip.services.route import Source
@@ -152,16 +153,15 @@ def _row(cell: Cell) -> str:
 
 
 def _trace(cell: Cell, cluster: str) -> str:
-    """For an operator."""
-    client = cell.client
+    """For an operator: at the node that decides."""
+    client, frontend = cell.client, cell.frontend
+    at = cell.decider.node if cell.decider else client.node or "node-1"
     match client.source:
         case Source.POD:
-            source = client.name
+            source = f"{NAMESPACE}/{client.name}"
         case Source.NODE:
-            source = "node"
+            source = "node" if at == client.node else f"node:{client.ips[frontend.family]}"
         case Source.OUTSIDE:
-            source = f"outside:{client.ips[cell.frontend.family]}"
+            source = f"outside:{client.ips[frontend.family]}"
     host = f"[{cell.address}]" if ":" in cell.address else cell.address
-    at = client.node or (cell.decider.node if cell.decider else "node-1")
-    where = f"{host}:{cell.frontend.port}/{cell.frontend.protocol.lower()}"
-    return f"clusterip trace {source} {where} --name {cluster} --node {at}"
+    return f"clusterip trace {source} {host}:{frontend.port}/{frontend.protocol.lower()} --name {cluster} --node {at}"

@@ -197,9 +197,9 @@ class Setting:
             case Delivered(address, port) if (address, port) not in self.backends:
                 return NOWHERE  # a pod that is gone, and nobody looks after the slice
             case Delivered(address, port, masqueraded):
-                # What goes to a process of the node itself meets no masquerading on its way.
-                hidden = masqueraded and address not in node.addresses(family_of(address))
-                return frozenset({Answer(self.backends[address, port], node.name if hidden else self._saw(client))})
+                return frozenset(
+                    {Answer(self.backends[address, port], node.name if masqueraded else self._saw(client))}
+                )
             case Rejected():
                 return frozenset({REFUSED})
             case Dropped():
