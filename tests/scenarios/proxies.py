@@ -82,7 +82,7 @@ class Running:
     async def become(self, state: State, node: NodeFields) -> None:
         """Write what differs, object by object, and wait until the kernel holds it."""
         wanted = {_key(d): d for d in documents_of(state)}
-        if self.there.get(("Node", "", HERE)) != (ours := _node(node)):
+        if self.there.get(("Node", "", HERE)) != (ours := node_document(node)):
             await self.server.put(NODES, _copied(ours))
             self.there["Node", "", HERE] = ours
         for key in [k for k in self.there if k[0] in KINDS and k not in wanted]:
@@ -116,7 +116,7 @@ def _copied(document: Object) -> Object:
     return {**document, "metadata": dict(document["metadata"])}
 
 
-def _node(node: NodeFields) -> Object:
+def node_document(node: NodeFields) -> Object:
     labels = {ZONE_LABEL: node["zone"]} if "zone" in node else {}
     addresses = [{"type": "InternalIP", "address": NODE.address(f)} for f in FAMILIES]
     return {"kind": "Node", "metadata": {"name": HERE, "labels": labels}, "status": {"addresses": addresses}}
@@ -128,7 +128,7 @@ async def running(config: ProxyConfig, state: State, node: NodeFields) -> AsyncI
     if build.serves_loopback(config):
         prepare.route_localnet()
     async with FakeApiServer() as server, Api(Connection(server.url)) as api:
-        there = {("Node", "", HERE): _node(node), **{_key(d): d for d in documents_of(state)}}
+        there = {("Node", "", HERE): node_document(node), **{_key(d): d for d in documents_of(state)}}
         for key, document in there.items():
             await server.put(KINDS.get(key[0], NODES), _copied(document))
         config, opened = await sockets.settle(config)

@@ -1,11 +1,19 @@
 """Each page holds for each dataplane: its answers, its kernel sections, and the way from step to step."""
 
 import os
+from dataclasses import replace
+from pathlib import Path
 
+import msgspec
 import pytest
 from tests.scenarios import deltas, listing, meaning
 from tests.scenarios.members import family_of
 from tests.scenarios.page import DATAPLANES, PAGES, load, paths
+from tests.scenarios.proxies import configuration, node_document
+
+from clusterip.kernel.iptables import Programs
+from clusterip.model.objects import Node
+from clusterip.proxy import build
 
 NAMES = [path.stem for path in paths()]
 ALL = pytest.mark.parametrize("name", NAMES)
@@ -65,3 +73,25 @@ def test_the_kernel_section_is_what_is_written(name: str, dataplane: str) -> Non
 def test_every_kernel_section_belongs_to_a_page() -> None:
     wanted = {listing.path(load(name), dataplane) for name in NAMES for dataplane in DATAPLANES}
     assert set(PAGES.glob("*/*")) <= wanted
+
+
+@ALL
+@EACH
+def test_the_proxy_is_configured_as_the_page_says(name: str, dataplane: str) -> None:
+    """What is settled only at a load, from what the machine has, is left out."""
+    page = load(name)
+    node = page.steps[0].node
+    config = configuration(dataplane, node, Path(), Path())
+    machine = build.Machine(msgspec.convert(node_document(node), Node), (), (), liberal=False)
+    for family in page.families:
+        programs = Programs(family, "nft", (1, 8, 9), "iptables")
+        match dataplane:
+            case "iptables":
+                chains = replace(meaning.iptables_config(node, family), node_port_addresses=None)
+                assert build.rule_config(config, machine, programs) == chains
+            case "ipvs":
+                servers = replace(meaning.ipvs_config(node, family), node_addresses=(), host_addresses=frozenset())
+                assert build.server_config(config, machine, programs) == servers
+            case _:
+                tables = replace(meaning.nftables_config(node, family), node_port_addresses=None, service_cidrs=())
+                assert build.table_config(config, machine, family) == tables
