@@ -1,6 +1,6 @@
 """Drawn Services on a real cluster: every client sees at every frontend what the specification says.
 
-CLUSTERIP_MODE=nftables CLUSTERIP_MATRIX_SEED=7 CLUSTERIP_MATRIX_SERVICES=36 pytest tests/e2e/test_matrix.py
+CLUSTERIP_MODE=nftables CLUSTERIP_MATRIX_SEED=7 CLUSTERIP_MATRIX_SERVICES=24 pytest tests/e2e/test_matrix.py
 """
 
 import os
@@ -23,7 +23,7 @@ from .conftest import MODE, Cluster
 pytestmark = pytest.mark.e2e
 
 SEED = os.environ.get("CLUSTERIP_MATRIX_SEED") or secrets.token_hex(4)
-SERVICES = int(os.environ.get("CLUSTERIP_MATRIX_SERVICES", "36"))
+SERVICES = int(os.environ.get("CLUSTERIP_MATRIX_SERVICES", "24"))
 
 
 class Play:

@@ -14,7 +14,7 @@ from clusterip.services.route import Source
 STICKY = 4  # connections of a client that should keep its backend
 FEW = {"TCP": 1, "UDP": 2, "SCTP": 1}  # where one answer is expected; datagrams from connected and other sockets
 SHOWN = 25  # wrong cells told in full
-LONG, SHORT = 15.0, 1.0  # seconds of patience, SHORT where silence is expected
+LONG, SHORT = 30.0, 1.0  # seconds of patience, SHORT where silence is expected
 
 Pool: TypeAlias = tuple[Decider, tuple[str, ...]]  # and the backends to draw from
 Observed: TypeAlias = Mapping[str, Mapping[int, Counter[Answer]]]  # by client, and index of the cell
