@@ -71,3 +71,9 @@ def test_jumps_of_iptables_name_them_or_mean_all() -> None:
 def test_what_a_person_says_counts_first() -> None:
     told = Premises(addresses=OWN, node_port_addresses=("10.244.1.1",))
     assert premises(facts(configuration("mode: ebpf")), told).node_port_addresses == ("10.244.1.1",)
+
+
+def test_each_family_is_served_at_its_own_addresses() -> None:
+    told = Premises(addresses=OWN, node_port_addresses=PRIMARY)
+    assert told.policy(ipv6=False).node_port_addresses == {"192.168.50.11"}
+    assert told.policy(ipv6=True).node_port_addresses == {"fd00:50::11"}

@@ -42,7 +42,7 @@ class Premises:
         own = [a for a in self.addresses if (":" in a) == ipv6]
         served = own if self.node_port_addresses is None else self.node_port_addresses
         return Policy(
-            node_port_addresses=frozenset(a for a in served if not is_loopback(a)),
+            node_port_addresses=frozenset(a for a in served if (":" in a) == ipv6 and not is_loopback(a)),
             node_ip=own[0] if own else "",
             detects_pods=self.detects_pods,
             masquerade_all=self.masquerade_all,
