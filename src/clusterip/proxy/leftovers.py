@@ -68,16 +68,22 @@ class Leftovers:
     async def remove(self, mode: str, entries: Iterable[Entry]) -> None:
         """What is in force is `mode`, with `entries`."""
         serving = frozenset(RealServer(b.address, b.port) for e in entries if e.protocol != "TCP" for b in e.serving)
-        virtual = (
-            await _leave_virtual(self._netns, serving, beside_iptables=mode == "iptables") if mode != "ipvs" else []
-        )
+        virtual: list[str] = []
+        if mode != "ipvs":
+            virtual = await _leave_virtual(self._netns, serving, beside_iptables=mode == "iptables")
         if mode != self._looked or self._refused or (self.left and not virtual):
-            self._refused = tuple([error.message async for error in _remove_others(mode, self._netns, self._directory)])
+            self._refused = await self._take_away(mode)
             for line in self._refused:
                 log.warning("proxy.leftovers.stay mode=%s reason=%r", mode, line)
         self._pause = min(2 * self._pause, LONGEST_PAUSE) if mode == self._looked else FIRST_PAUSE
         self._looked, self.left = mode, (*virtual, *self._refused)
         self._next = time.monotonic() + self._pause if self.left else math.inf
+
+    async def _take_away(self, mode: str) -> tuple[str, ...]:
+        try:
+            return tuple([error.message async for error in _remove_others(mode, self._netns, self._directory)])
+        except OSError as error:
+            return (str(error),)
 
 
 async def _remove_others(mode: str, netns: str, directory: str) -> AsyncIterator[ClusterIPError]:
