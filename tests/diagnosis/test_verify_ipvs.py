@@ -146,6 +146,16 @@ def test_a_virtual_server_of_no_service_is_extra_and_anothers_backend_is_stale()
     assert next(d for d in stale.differences).witness.arguments.startswith("pod:")
 
 
+def test_a_virtual_server_in_an_excluded_network_is_somebody_elses() -> None:
+    files = written([WEB], CONFIG)
+    files["ipvsadm"] += "-A -t 203.0.113.80:443 -s rr\n-a -t 203.0.113.80:443 -r 10.0.0.1:443 -m -w 1\n"
+    assert {d.kind for d in verified(files, [WEB], told(CONFIG)).differences} == {"extra"}
+    body = "mode: ipvs, nodePortAddresses: [primary], ipvs: {excludeCIDRs: [203.0.113.0/24]}"
+    files["config"] = f"{{apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration, {body}}}\n"
+    found = verified(files, [WEB], told(CONFIG))
+    assert (found.verdict, len(found.others)) == ("equal", 1)
+
+
 def test_affinity_is_persistence_with_the_same_timeout() -> None:
     sticky = replace(WEB, affinity_seconds=600)
     assert verified(written([sticky], CONFIG), [sticky], told(CONFIG)).verdict == "equal"
@@ -155,9 +165,15 @@ def test_affinity_is_persistence_with_the_same_timeout() -> None:
     assert {d.kind for d in other.differences} == {"affinity"}
 
 
-def test_without_a_listing_of_the_servers_nothing_is_claimed() -> None:
-    files = written([WEB], CONFIG)
+@pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
+def test_without_a_listing_of_the_servers_nothing_is_claimed(pool: Pool) -> None:
+    config = replace(CONFIG, family=pool.family, node_ip=pool.node_ip, detector=FromCIDR(pool.pod_range))
+    config = replace(config, node_addresses=(pool.node_ip,), host_addresses=frozenset({pool.node_ip}))
+    web = replace(WEB, family=pool.family, cluster_ip=pool.cluster_ips[0], cluster=pool.backends[:3])
+    files = written([web], config)
+    six = pool.family == "IPv6"
+    assert verified(files, [web], told(config), ipv6=six).verdict == "equal"
     del files["ipvsadm"]
-    found = verified(files, [WEB], told(CONFIG))
+    found = verified(files, [web], told(config), ipv6=six)
     assert found.verdict == "unproven"
     assert "ipvsadm -Ln was not given" in found.unproven[0].what

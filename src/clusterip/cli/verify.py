@@ -20,8 +20,9 @@ EndpointSlices, not by their text but by what they do: for every packet from eve
 backends with the same shares, the same refusals, masquerading and affinity. If not: what is missing, stale or extra,
 each with a packet that shows it, which clusterip trace replays.
 
-FILE of --rules is iptables-save, nft list ruleset or a bundle of clusterip collect, which holds the objects as well;
-- is stdin. Without it a live node is read: one of a cluster here with --node, else this machine.
+FILE of --rules is iptables-save, nft list ruleset, ipvsadm -Ln with ipset save and ip addr, or a bundle of clusterip
+collect, which holds the objects as well; - is stdin. Without it a live node is read: one of a cluster here with --node,
+else this machine. Which addresses serve node ports the proxy's configuration says, if it is at hand, else the rules.
 
 \b
   clusterip verify --node node-1

@@ -71,7 +71,9 @@ def _of_services(known: Known, source: Sourced[Entries], serving: Mapping[Fronte
         listener = serving[frontend]
         backend = socket(entry.reply.source, entry.reply.source_port)
         if backend == socket(entry.original.destination, entry.original.destination_port):
-            untranslated[frontend].append(entry)
+            # A node port that answers is another node's: that one translates it.
+            if frontend.address or entry.unreplied:
+                untranslated[frontend].append(entry)
         elif listener.backends and backend not in listener.backends:
             elsewhere[frontend, backend].append(entry)
     for frontend, entries in untranslated.items():

@@ -9,7 +9,7 @@ from clusterip.diagnosis.facts import Facts
 from clusterip.diagnosis.frontends import frontends
 from clusterip.diagnosis.node import CLUSTER_IP_SETS, surroundings
 from clusterip.diagnosis.verify.nodeports import served_addresses
-from clusterip.diagnosis.walk.surroundings import Surroundings, is_loopback
+from clusterip.diagnosis.walk.surroundings import Surroundings, is_loopback, is_network
 from clusterip.rulesets.iptables import values as v
 from clusterip.rulesets.nft import values as n
 from clusterip.services.resolve import ZONE_LABEL, NodeContext
@@ -29,6 +29,7 @@ class Premises:
     pod_interface: str = ""  # or if it came in by this, a name or a prefix and "+"
     masquerade_all: bool = False
     node_port_addresses: tuple[str, ...] | None = None  # those that serve node ports; None: all
+    excluded: tuple[str, ...] = ()  # of IPVS mode: virtual servers in these networks are somebody else's
 
     @property
     def context(self) -> NodeContext:
@@ -63,9 +64,18 @@ def premises(facts: Facts, told: Premises) -> Premises:
     addresses = told.addresses or tuple(local)
     served = told.node_port_addresses if told.node_port_addresses is not None else served_addresses(facts, addresses)
     found = replace(told, node=node, zone=zone, addresses=addresses, node_port_addresses=served)
+    found = replace(found, excluded=told.excluded or _excluded(facts))
     if told.detects_pods or told.masquerade_all:
         return found
     return _detector(facts, found)
+
+
+def _excluded(facts: Facts) -> tuple[str, ...]:
+    for given in reversed(facts.given):
+        section = given.manifest.document.get("ipvs")
+        if given.manifest.kind == "KubeProxyConfiguration" and isinstance(section, dict):
+            return tuple(str(c) for c in section.get("excludeCIDRs") or () if is_network(str(c)))
+    return ()
 
 
 def _detector(facts: Facts, found: Premises) -> Premises:

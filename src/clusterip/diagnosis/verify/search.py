@@ -34,10 +34,14 @@ _OUR_CHAINS, _OUR_TABLES = "KUBE-", ("kube-proxy", "clusterip", "ipvs")
 class Search:
     """Collects what it finds: `differences`, `unproven`, `others`."""
 
-    def __init__(self, ways: Ways, hooks: Hooks, entries: Sequence[Entry], policy: Policy) -> None:
+    def __init__(
+        self, ways: Ways, hooks: Hooks, entries: Sequence[Entry], policy: Policy, excluded: Sequence[str] = ()
+    ) -> None:
+        """`excluded`: networks in which virtual servers are somebody else's."""
         self._ways = ways
         self._hooks = hooks
         self._policy = policy
+        self._excluded = excluded
         self._ipv6 = ways.clients.ipv6
         self.claims = claims(entries, policy)
         self._differences: dict[tuple[str, str, str, str], Difference] = {}
@@ -131,7 +135,8 @@ class Search:
         client = _middle(leaf.sources)
         interface = self._came_in(client, world.interface)
         proof = shown(client, place, interface, self._hooks, ipv6=self._ipv6)
-        if not any(_is_ours(f.chain, f.table) for f in proof.by):
+        theirs = any(within(place.address, network) for network in self._excluded)
+        if theirs or not any(_is_ours(f.chain, f.table) for f in proof.by):
             self.others.append(f"{_text(place)}: {', '.join(sorted({f'{f.table} {f.chain}' for f in proof.by}))}")
             return
         fates = kernel_fates([(one.sources, one) for one in world.leaves if one.remembered is None], client)

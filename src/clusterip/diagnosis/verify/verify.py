@@ -70,7 +70,8 @@ def verify_table(facts: Facts, table: Sequence[Entry], premises: Premises, *, ip
         ways = Ways(has, around, clients(premises, around.bound, ipv6=ipv6), _literals(facts, around, ipv6=ipv6))
     except NotModelled as error:
         return _unproven(error.message, family, table)
-    search = Search(ways, Hooks(has.chains, around), table, premises.policy(ipv6=ipv6))
+    policy = premises.policy(ipv6=ipv6)
+    search = Search(ways, Hooks(has.chains, around), table, policy, premises.excluded)
     search.run()
     unproven = (*search.unproven, *_untold(facts, table, premises, ipv6=ipv6))
     return Verification(

@@ -66,7 +66,8 @@ def programs(facts: Facts, surroundings: Surroundings, kept: Kept | None = None,
 def _ipvs_frontends(facts: Facts) -> frozenset[tuple[str, str]]:
     """Of the sets that a proxy in IPVS mode keeps beside its services."""
     sets = facts.ipsets or {}
-    named = (sets[name] for name in ("KUBE-CLUSTER-IP", "KUBE-LOAD-BALANCER", "KUBE-EXTERNAL-IP") if name in sets)
+    kinds = ("CLUSTER-IP", "LOAD-BALANCER", "EXTERNAL-IP")
+    named = (sets[name] for kind in kinds for name in (f"KUBE-{kind}", f"KUBE-6-{kind}") if name in sets)
     return frozenset((m.parts[0], m.parts[1]) for found in named for m in found.members if len(m.parts) > 1)
 
 
