@@ -71,11 +71,11 @@ class Asker:
 
     def _sticky(self, line: Line, wanted: Answer) -> Iterator[str]:
         """All clients and destinations of the line together have one; in each family, for they know nothing of each
-        other."""
-        for family in ("IPv4", "IPv6"):
-            pairs = [(c, to) for c, to in line.sent() if family_of(to.address) == family]
-            if not pairs:
-                continue
+        other; or those of each destination."""
+        together: dict[str, list[tuple[str, Destination]]] = {}
+        for client, to in line.sent():
+            together.setdefault(str(to) if wanted.apart else family_of(to.address), []).append((client, to))
+        for pairs in together.values():
             if line.flow:
                 found = {self._on_flow(line, *pair) for pair in pairs}
             else:

@@ -39,13 +39,14 @@ class Answer:
     kind: str  # one of WORDS, or "delivered"
     backends: tuple[tuple[str, int, bool], ...] = ()  # name or address, port, whether it sees the node as the client
     sticky: bool = False  # one of them serves all
+    apart: bool = False  # ... of one destination; another destination may have another
     anew: float = 0.0  # after so many seconds of silence another may; 0: not asked
 
     def __str__(self) -> str:
         if self.kind != "delivered":
             return self.kind
         words = (f"{name}:{port} as {'the node' if hidden else 'itself'}" for name, port, hidden in self.backends)
-        return ("one of " if self.sticky else "") + ", ".join(words)
+        return ("each " if self.apart else "") + ("one of " if self.sticky else "") + ", ".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,11 +298,13 @@ def _answer(text: str) -> Answer:
         return Answer(words)
     later = re.search(r", anew after ([0-9.]+) s$", words)
     words = words[: later.start()] if later else words
+    apart = words.startswith("each one of ")
+    words = words.removeprefix("each ") if apart else words
     sticky = words.startswith("one of ")
     backends = [b for group in words.removeprefix("one of ").split(", ") for b in _group(group)]
     if len({(name, port) for name, port, _ in backends}) < len(backends):
         raise BadInput("a backend is given twice")
-    return Answer("delivered", tuple(sorted(backends)), sticky, float(later[1]) if later else 0.0)
+    return Answer("delivered", tuple(sorted(backends)), sticky, apart, float(later[1]) if later else 0.0)
 
 
 def _group(text: str) -> Iterator[tuple[str, int, bool]]:

@@ -54,6 +54,8 @@ def test_a_page_is_read() -> None:
     assert str(asked.answer_in("ipvs")) == "refused"
     assert asked.answer_in("iptables") == asked.answer
     assert page.steps[1].lines[0].goes_on
+    [kept] = read(GOOD.replace("on t : a as", "c -> 10.96.0.9:80 : each one of a b as")).steps[1].lines[:1]
+    assert (kept.answer.sticky, kept.answer.apart) == (True, True)
     assert page.steps[1].state.services == {}
 
 
