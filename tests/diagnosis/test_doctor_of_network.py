@@ -235,3 +235,22 @@ def test_a_match_that_nobody_knows_is_named_and_not_taken_for_a_fault() -> None:
     assert unknown[0].level == "W"
     assert "geoip" in unknown[0].message
     assert unknown[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        ("TIME_WAIT src=10.244.3.3 dst=192.168.50.12 sport=4000 dport=30080", []),
+        ("SYN_SENT src=10.244.3.3 dst=192.168.50.12 sport=4000 dport=30080 [UNREPLIED]", ["conntrack-blackhole"]),
+    ],
+    ids=["answered", "unanswered"],
+)
+def test_an_answered_node_port_was_translated_by_the_node_that_has_the_address(flags: str, found: list[str]) -> None:
+    exposed = service("web", "10.96.0.20").replace("port: 80", "port: 80, nodePort: 30080")
+    node = (
+        "apiVersion: v1\nkind: Node\nmetadata: {name: node-2}\n"
+        "status: {addresses: [{type: InternalIP, address: 192.168.50.12}]}\n"
+    )
+    entry = f"tcp      6 110 {flags} src=192.168.50.12 dst=10.244.3.3 sport=30080 dport=4000 mark=0 use=1\n"
+    given = (exposed, slice_of("web", ready("10.244.1.5")), node, entry)
+    assert [f.id for f in findings(*given) if f.id == "conntrack-blackhole"] == found
