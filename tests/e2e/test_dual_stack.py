@@ -4,6 +4,7 @@ D-numbers are rows of the table of dual stack rules, each on a cluster that has 
 """
 
 import json
+import subprocess
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import MANIFEST, Cluster, until
+from .conftest import MANIFEST, Cluster, program, until
 
 pytestmark = pytest.mark.e2e
 
@@ -109,6 +110,11 @@ apiVersion: v1
 kind: Service
 metadata: {name: half}
 spec: {ipFamilyPolicy: RequireDualStack, ports: *ports}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: moving}
+spec: {ipFamilies: [IPv6], ports: *ports}
 """
 
 
@@ -204,7 +210,7 @@ def test_a_node_port_answers_on_each_nodes_addresses_of_both_families(cluster: C
     ]
     for target in ("client", "node-3"):
         for tried, answers in zip(tries, ask(cluster, target, *tries), strict=True):
-            assert answers[0] in app.pods, f"{target}: {tried}: {answers}"
+            assert str(answers[0]) in app.pods, f"{target}: {tried}: {answers}"
 
 
 def test_affinity_holds_in_each_family(cluster: Cluster, app: App) -> None:
@@ -214,7 +220,7 @@ def test_affinity_holds_in_each_family(cluster: Cluster, app: App) -> None:
         for answers in ask(cluster, target, *(("TCP", address, 80, "hostname", 25) for address in addresses)):
             # Without affinity the chance of this is 6e-8.
             assert len(set(map(str, answers))) == 1
-            assert answers[0] in app.pods
+            assert str(answers[0]) in app.pods
 
 
 def test_names_lead_to_both_addresses_and_back(cluster: Cluster, app: App) -> None:
@@ -249,11 +255,45 @@ def test_a_family_without_endpoints_is_refused_at_once_and_the_other_answers(clu
         until(partial(_served, cluster, target, tries, name, 4))
 
 
-def _make_slice(cluster: Cluster, namespace: str, family: str, address: str) -> None:
+# One socket asks argv[1]:80 on and on, and prints who answers when that changes; until it has, or for a minute. In eBPF
+# mode it is ended with its backend, and connects again.
+ASK_ON = """
+import socket, sys, time
+seen, end, peer = [], time.monotonic() + 60, (sys.argv[1], 80)
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); s.bind(("", 45006)); s.settimeout(0.3); s.connect(peer)
+while time.monotonic() < end and len(seen) < 2:
+    try:
+        s.send(b"hostname"); who = s.recv(200).decode().strip()
+    except TimeoutError:
+        continue
+    except OSError:
+        s.connect(peer); continue
+    if who not in seen:
+        seen.append(who); print(who, flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_an_ipv6_flow_of_datagrams_moves_when_its_backend_goes(cluster: Cluster, app: App) -> None:
+    address = cluster.get("service", "moving", "-n", app.namespace)["spec"]["clusterIP"]
+    first, second = [pod["status"]["podIPs"][1]["ip"] for pod in app.pods.values()]
+    _make_slice(cluster, app.namespace, "IPv6", first, service="moving")
+    until(partial(_all_answer, cluster, "client", app.pods, [("UDP", address, 80, "hostname", 1)]))
+    argv = [program("clusterip"), "exec", "--name", cluster.name, "client", "--", "python3", "-c", ASK_ON, address]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        seen = [running.stdout.readline().strip()]
+        patch = json.dumps([{"op": "replace", "path": "/endpoints/0/addresses/0", "value": second}])
+        cluster.kubectl("patch", "-n", app.namespace, "endpointslice/moving-ipv6", "--type=json", "-p", patch)
+        seen.append(running.stdout.readline().strip())
+    assert seen == list(app.pods)
+
+
+def _make_slice(cluster: Cluster, namespace: str, family: str, address: str, service: str = "half") -> None:
     document = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {"name": f"half-{family.lower()}", "labels": {"kubernetes.io/service-name": "half"}},
+        "metadata": {"name": f"{service}-{family.lower()}", "labels": {"kubernetes.io/service-name": service}},
         "addressType": family,
         "endpoints": [{"addresses": [address]}],
         "ports": [{"name": "http", "port": 8080}, {"name": "udp", "port": 8080, "protocol": "UDP"}],
