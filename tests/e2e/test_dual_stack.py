@@ -139,7 +139,8 @@ def app(cluster: Cluster) -> Iterator[App]:
     for node in NODES:
         until(partial(_all_answer, cluster, node, made.pods, tries))
     yield made
-    cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+    # Waited for: Services without endpoints are what other tests, of the doctor, would find.
+    cluster.kubectl("delete", "namespace", namespace, "--timeout=90s")
 
 
 def _all_answer(cluster: Cluster, target: str, pods: Collection[str], tries: Iterable[Try]) -> bool:
