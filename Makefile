@@ -52,7 +52,7 @@ rest:
 	@$(MAKE) --no-print-directory e2e
 
 bench: setup ## the measured laws; prints ratios, asserts nothing; IPVS mode in the guest where the kernel has none
-	@for bench in connect.py modes.py change.py load.py 'lost.py 10000' trace.py verify.py; do \
+	@for bench in 'connect.py --modes iptables nftables ipvs ebpf' modes.py change.py load.py 'lost.py 10000' trace.py verify.py; do \
 		echo "== $$bench"; $(ROOT) python benchmarks/$$bench || exit 1; done
 	@echo '== every mode where IPVS is; in the guest, time is counted in instructions'
 	$(ROOT) python tests/guest/guest.py --unless-here -- .venv/bin/python benchmarks/connect.py --sizes 1 1000 --seconds 4
