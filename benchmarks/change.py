@@ -17,7 +17,7 @@ from clusterip.model.resources import ENDPOINT_SLICES, SERVICES
 from stand import Stand, api, fill, quiet, slice_of, stand, summary
 
 MODES = ("nftables", "ebpf", "iptables")
-SIZES = (10, 1000, 10000)
+SIZES = (10, 1000, 5000)
 TURNS = 40
 
 

@@ -180,7 +180,7 @@ async def fill(client: Api, numbers: Iterable[int]) -> None:
             await client.create(SERVICES, "default", service)
             await client.create(ENDPOINT_SLICES, "default", its_slice)
 
-    gate = asyncio.Semaphore(64)
+    gate = asyncio.Semaphore(16)
     async with asyncio.TaskGroup() as tasks:
         for i in numbers:
             tasks.create_task(one(i))

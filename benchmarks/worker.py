@@ -31,7 +31,10 @@ class Worker:
         """Its next answer, within so many seconds."""
         if not self.pipe.poll(most):
             raise SystemExit(f"no answer within {most:g} s")
-        return self.pipe.recv()
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            raise SystemExit("a process of the benchmark has ended: see above") from None
 
     def stop(self) -> None:
         with contextlib.suppress(BrokenPipeError):
