@@ -2,7 +2,8 @@
 
 A client connects to one Service on and on, through a node, to ten backends; meanwhile the Service's backends are
 replaced, and become fewer and more, as fast as the kernel takes it. `python benchmarks/lost.py 100000` for as many
-changes. A connection is lost if it is refused, or if its SYN has to be sent again, which the kernel counts.
+changes. A connection is lost if it is refused, or if its SYN is lost: then it takes a second, and the kernel counts a
+SYN sent again. (It also counts one that met the rest of an earlier connection from its port, and went again at once.)
 """
 
 import asyncio
@@ -31,6 +32,7 @@ from worker import Worker
 CHANGES = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 OTHERS = 100  # Services beside the one that is asked
 PORTS = range(8001, 8011)
+RESENT = 1.0  # seconds until a SYN that got no answer is sent again
 _LINGER = struct.pack("ii", 1, 0)
 
 
@@ -108,7 +110,7 @@ async def main() -> None:
             plane.close()
     print(f"{CHANGES} changes of one Service's backends in {seconds:.1f} s, {connections} connections meanwhile:")
     print(f"  lost {sum(lost.values())} {lost or ''}  SYNs sent again {again}  slowest {longest * 1000:.0f} ms")
-    sys.exit(bool(lost or again))
+    sys.exit(bool(lost or (again and longest >= RESENT)))
 
 
 asyncio.run(main())
