@@ -218,6 +218,14 @@ def test_masquerade_takes_the_address_of_the_way_out() -> None:
     assert (unknown.masquerade, unknown.source) == (True, "")
 
 
+def test_masquerade_of_what_the_node_sends_itself_takes_whichever_address_the_kernel_lists_first() -> None:
+    rules = nat("OUTPUT -j DNAT --to-destination 192.168.50.11:6443", "POSTROUTING -j MASQUERADE")
+    [outcome] = ask(rules, ADDRESSES, ROUTES, source="node").outcomes
+    assert (outcome.masquerade, outcome.source) == (True, "")
+    answer = ask(rules, filtered("INPUT -s 10.244.1.0/24 -j DROP"), ADDRESSES, ROUTES, source="node")
+    assert {o.verdict for o in answer.outcomes} == {"dropped", "delivered"}, "by the bridge's address, or by another"
+
+
 def test_a_packet_for_the_node_meets_input_and_no_postrouting() -> None:
     rules = nat("PREROUTING -j DNAT --to-destination 192.168.50.11:6443", "POSTROUTING -j MASQUERADE")
     [outcome] = ask(rules, ADDRESSES, ROUTES).outcomes

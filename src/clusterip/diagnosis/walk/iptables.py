@@ -155,7 +155,7 @@ def _effect(target: v.Target, packet: Packet, table: IptablesTable, hook: str) -
             after = source_rewritten(packet, to)
             return End.ACCEPT, after, f"snat {after.source}"
         case v.Masquerade():
-            source = table.matching.surroundings.source(packet.destination)
+            source = table.matching.surroundings.masquerade(packet.destination)
             after = replace(packet, source=source, source_port=0, source_rewritten=True)
             return End.ACCEPT, after, f"masquerade {source}".rstrip()
         case v.OtherTarget(name, words):

@@ -247,7 +247,7 @@ class NftTable:
 
     def _translated(self, nat: n.Nat, branch: Branch, place: _Place) -> list[_Result]:
         if nat.kind == "masquerade":
-            source = self.surroundings.source(branch.packet.destination)
+            source = self.surroundings.masquerade(branch.packet.destination)
             after = replace(branch.packet, source=source, source_port=0, source_rewritten=True)
             return [(self._fires(branch, place, f"masquerade {source}".rstrip(), after), End.ACCEPT)]
         found: list[_Result] = []

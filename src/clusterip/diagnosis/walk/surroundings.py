@@ -67,6 +67,17 @@ class Surroundings:
         route = self.route(address)
         return (route.source or self.primary.get((route.interface, ":" in address), "")) if route else ""
 
+    def masquerade(self, address: str) -> str:
+        """The source that `masquerade` gives to this node's packets to `address`; "": not known.
+
+        IPv4 asks the outgoing interface for an address. What goes to the node itself leaves by loopback, which has none
+        that others could use, and the kernel takes the first of whichever interface it lists first.
+        """
+        if ":" in address or not (is_loopback(address) or address in self.local):
+            return self.source(address)
+        usable = {a for a in self.local if ":" not in a and a not in self.bound and not is_loopback(a)}
+        return usable.pop() if self.complete and len(usable) == 1 else ""
+
 
 def by_length(routes: Iterable[Route]) -> tuple[Route, ...]:
     return tuple(sorted(routes, key=lambda r: -int(r.network.partition("/")[2])))
