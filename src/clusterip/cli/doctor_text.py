@@ -26,8 +26,8 @@ def lines(
     verbose: bool = False,
     moving: bool = False,
 ) -> Iterator[str]:
-    """`width` columns at most; None: paragraphs are wrapped, what is quoted or can be typed stays in one line. `moving`:
-    the findings are of a move, and no faults."""
+    """`width` columns at most; None: paragraphs are wrapped, what is quoted or can be typed stays in one line.
+    `moving`: the findings are of a move, and no faults."""
     if verbose:
         for one in diagnosis.inputs:
             place = f"{one.file}:{one.line}" if one.line > 1 else one.file
