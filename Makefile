@@ -1,5 +1,5 @@
 # Everything starts here: `make demo` and `make test` need nothing but git, make and Debian or Ubuntu.
-.PHONY: help setup demo test beside rest check kernel guest e2e bench format shake clean
+.PHONY: help setup demo test check kernel guest e2e bench format shake clean
 SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 # Namespaces need root; a user with sudo is asked once.
@@ -37,26 +37,19 @@ e2e: setup ## tests that bring up whole clusters: all in iptables mode, the way 
 	$(ROOT) CLUSTERIP_MODE=nftables $(PYTEST) -m e2e $(BY_MODE)
 	$(ROOT) CLUSTERIP_MODE=ebpf $(PYTEST) -m e2e $(BY_MODE)
 
-# The guest has one processor and takes as long as the rest: it runs beside it, and its output comes when it is done.
 test: export CLUSTERIP_EXAMPLES := many
 test: setup ## all of it
-	@$(MAKE) --no-print-directory -j2 beside rest
-
-beside:
-	@log=$$(mktemp); $(MAKE) --no-print-directory guest >$$log 2>&1; status=$$?; \
-	echo "== make guest"; cat $$log; rm $$log; exit $$status
-
-rest:
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory kernel
+	@$(MAKE) --no-print-directory guest
 	@$(MAKE) --no-print-directory e2e
 
 bench: setup ## the measured laws; prints ratios, asserts nothing; IPVS mode in the guest where the kernel has none
 	@for bench in 'connect.py --modes iptables nftables ipvs ebpf' modes.py change.py load.py 'lost.py 10000' trace.py verify.py; do \
 		echo "== $$bench"; $(ROOT) python benchmarks/$$bench || exit 1; done
 	@echo '== every mode where IPVS is; in the guest, time is counted in instructions'
-	$(ROOT) python tests/guest/guest.py --unless-here -- .venv/bin/python benchmarks/connect.py --sizes 1 1000 --seconds 4
-	$(ROOT) python tests/guest/guest.py --unless-here -- .venv/bin/python benchmarks/modes.py --sizes 10 1000 --seconds 4
+	$(ROOT) python tests/guest/guest.py --unless-here --count-instructions -- .venv/bin/python benchmarks/connect.py --sizes 1 1000 --seconds 4
+	$(ROOT) python tests/guest/guest.py --unless-here --count-instructions -- .venv/bin/python benchmarks/modes.py --sizes 10 1000 --seconds 4
 
 format: setup ## write the format that check asks for
 	ruff format src tests benchmarks scripts
