@@ -60,7 +60,8 @@ async def three_pods(stage: Stage) -> AsyncIterator[Shown]:
     yield Claim(
         "Three pods are ready, each with an address of its own.", different == 3, f"{different} different addresses"
     )
-    network = next((ip_network(word) for word in ranges.output.split() if "/" in word and ":" not in word), None)
+    words = ranges.output.replace(",", " ").split()  # a range of each family: "10.96.0.0/16,fd00:96::/112"
+    network = next((ip_network(word) for word in words if "/" in word and ":" not in word), None)
     inside = network is not None and ip_address(stage.address) in network
     outside = not any(network is not None and ip_address(pod.address) in network for pod in pods)
     yield Claim(
