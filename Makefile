@@ -29,8 +29,10 @@ check: setup ## the fast loop: format, lint, types, imports, pure tests
 kernel: setup ## tests that load real rules and send real packets, each in its own namespaces
 	$(ROOT) $(PYTEST) -m kernel -n 2 --ignore=tests/guest tests
 
+# Of tests/guest what starts few programs: in a guest without KVM each takes most of a minute.
+GUEST ?= $(addprefix tests/guest/test_ipvs_,away.py ipvsadm.py packets.py pages.py verify.py)
 guest: setup ## IPVS mode with real packets; boots Debian's kernel where the running one has no IPVS
-	$(ROOT) python tests/guest/guest.py --unless-here -- .venv/bin/python -m pytest -m kernel -p no:cacheprovider tests/guest
+	$(ROOT) python tests/guest/guest.py --unless-here -- .venv/bin/python -m pytest -m kernel -p no:cacheprovider $(GUEST)
 
 e2e: setup ## tests that bring up whole clusters: all in iptables mode, the way of a packet in the others too
 	$(ROOT) $(PYTEST) -m e2e tests

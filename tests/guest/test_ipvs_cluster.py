@@ -1,11 +1,10 @@
 """A whole cluster in IPVS mode, as a person uses it: `clusterip` and `kubectl`, pods on two nodes, real packets.
 
-It runs where CLUSTERIP_CLUSTER is set: a dozen programs take long to start in a guest without KVM.
+Not part of `make test`: a dozen programs take long to start in a guest without KVM.
 """
 
 import errno
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -21,10 +20,7 @@ from tests.e2e.conftest import Cluster, until
 from clusterip.kernel import netns
 from clusterip.lab.state import state_of
 
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif("CLUSTERIP_CLUSTER" not in os.environ, reason="takes long; CLUSTERIP_CLUSTER=1 asks for it"),
-]
+pytestmark = pytest.mark.kernel
 
 PATIENCE = 120.0  # seconds of the guest's clock for whatever must come true
 MANIFEST = """
