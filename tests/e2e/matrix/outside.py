@@ -14,8 +14,14 @@ from clusterip.services.table import Family
 ADDRESSES: Mapping[Family, str] = {"IPv4": "203.0.113.5", "IPv6": "2001:db8::5"}
 BITS: Mapping[Family, int] = {"IPv4": 32, "IPv6": 128}
 LINK = "outside"
-# Linux sends one client about six ICMP refusals and then one a second; in a matrix all are asked for at once.
-UNLIMITED = ("net.ipv4.icmp_ratelimit", "net.ipv6.icmp.ratelimit")
+# Linux sends one client about six ICMP refusals and then one a second, and all of them together some thousand a second;
+# in a matrix all are asked for at once.
+UNLIMITED = {
+    "net.ipv4.icmp_ratelimit": "0",
+    "net.ipv6.icmp.ratelimit": "0",
+    "net.ipv4.icmp_msgs_per_sec": "1000000",
+    "net.ipv4.icmp_msgs_burst": "1000000",
+}
 
 
 def entrances(service_cidrs: Sequence[str], nodes: Sequence[Node]) -> Iterator[tuple[str, Node]]:
@@ -51,7 +57,7 @@ async def enter(plan: Plan, nodes: Sequence[Node], service_cidrs: Sequence[str])
     back = [links.route(f"{ADDRESSES[family]}/{BITS[family]}", "eth0") for family in families]
     for member in (CONTROL_PLANE, *plan.node_names):
         await links.configure(plan.netns(member), *back)
-        for setting in UNLIMITED:
+        for setting, value in UNLIMITED.items():
             if sysctl.read(setting, plan.netns(member)) is not None:
-                sysctl.ensure(setting, "0", plan.netns(member))
+                sysctl.ensure(setting, value, plan.netns(member))
     return name
