@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from clusterip.dataplane.node import Detector, FromCIDR, FromInterface
-from clusterip.services.table import Family
+from clusterip.dataplane.node import Detector, FromCIDR, FromInterface, NodeConfig
 
 __all__ = ["LARGE_CLUSTER_ENDPOINTS", "Config", "Detector", "FromCIDR", "FromInterface"]
 
@@ -11,12 +10,7 @@ LARGE_CLUSTER_ENDPOINTS = 1000  # more than these in all: large-cluster mode. So
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    family: Family = "IPv4"
-    node_ip: str = ""  # of the family; "": not known
-    detector: Detector | None = None
-    masquerade_bit: int = 14  # 0..31
-    masquerade_all: bool = False
+class Config(NodeConfig):
     localhost_node_ports: bool = True  # IPv4 only: node ports on 127.0.0.0/8, which need route_localnet=1
     node_port_addresses: tuple[str, ...] | None = None  # the node's addresses that serve node ports; None: all it has
     random_fully: bool = True  # iptables >= 1.6.2
@@ -25,20 +19,6 @@ class Config:
     large_cluster: bool = False  # no comments in the rules of endpoints, stale chains go later
 
     @property
-    def ipv6(self) -> bool:
-        return self.family == "IPv6"
-
-    @property
-    def mark(self) -> str:
-        """The bit of packets to be masqueraded, as iptables writes it: "0x4000"."""
-        return f"{1 << self.masquerade_bit:#x}"
-
-    @property
     def localhost(self) -> bool:
         """Node ports answer on the loopback address."""
         return self.localhost_node_ports and not self.ipv6
-
-    @property
-    def host_bits(self) -> int:
-        """Prefix length of one address."""
-        return 128 if self.ipv6 else 32

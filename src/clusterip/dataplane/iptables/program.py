@@ -78,7 +78,7 @@ def jumps(config: Config) -> tuple[Jump, ...]:
 
 
 def fixed(config: Config) -> tuple[FixedChain, ...]:
-    mark = config.mark
+    mark = config.mark_text
     chains = [
         FixedChain("mangle", names.CANARY),
         FixedChain("nat", names.CANARY),
@@ -99,7 +99,7 @@ def fixed(config: Config) -> tuple[FixedChain, ...]:
 
 
 def _postrouting(config: Config) -> tuple[str, ...]:
-    mark = config.mark
+    mark = config.mark_text
     fully = " --random-fully" if config.random_fully else ""
     return (
         f"-m mark ! --mark {mark}/{mark} -j RETURN",
@@ -126,7 +126,7 @@ def _is_loopback(address: str) -> bool:
 def _forward(config: Config) -> tuple[str, ...]:
     counter = f"{NFACCT}ct_state_invalid_dropped_pkts " if config.nfacct else ""
     invalid = (f"-m conntrack --ctstate INVALID {counter}-j DROP",) if config.drop_invalid else ()
-    mark = f"-m mark --mark {config.mark}/{config.mark}"
+    mark = f"-m mark --mark {config.mark_text}/{config.mark_text}"
     established = "-m conntrack --ctstate RELATED,ESTABLISHED"
     return (
         *invalid,

@@ -86,7 +86,7 @@ def chains(shape: Shape, config: Config) -> tuple[Chain, ...]:
     ask = _Asker(shape, config)
     return (
         Chain("nat", "KUBE-LOAD-BALANCER", (*ask.rule(sets.BALANCER_LOCAL, "-j RETURN"), _MASQ)),
-        Chain("nat", "KUBE-MARK-MASQ", (f"-j MARK --set-xmark {config.mark}/{config.mark}",)),
+        Chain("nat", "KUBE-MARK-MASQ", (f"-j MARK --set-xmark {config.mark_text}/{config.mark_text}",)),
         Chain("nat", "KUBE-NODE-PORT", tuple(_node_ports(ask))),
         Chain("nat", "KUBE-POSTROUTING", tuple(_postrouting(ask))),
         Chain("nat", "KUBE-SERVICES", tuple(_services(ask))),
@@ -206,7 +206,7 @@ def _node_ports(ask: _Asker) -> Iterator[str]:
 
 
 def _postrouting(ask: _Asker) -> Iterator[str]:
-    mark = ask.config.mark
+    mark = ask.config.mark_text
     yield from ask.rule(sets.LOOP_BACK, "-j MASQUERADE")
     yield f"-m mark ! --mark {mark}/{mark} -j RETURN"
     # The bit is cleared, so that a packet that comes by again (a tunnel's) is judged anew.
@@ -215,7 +215,7 @@ def _postrouting(ask: _Asker) -> Iterator[str]:
 
 
 def _forward(config: Config) -> Iterator[str]:
-    yield f"-m mark --mark {config.mark}/{config.mark} -j ACCEPT"
+    yield f"-m mark --mark {config.mark_text}/{config.mark_text} -j ACCEPT"
     yield "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
 
 
