@@ -49,6 +49,18 @@ def test_a_damaged_program_is_refused() -> None:
         parse(json.dumps(document).encode())
 
 
+@pytest.mark.parametrize("left", [0, 1, 100, -1])
+def test_a_program_that_was_cut_short_is_refused(left: int) -> None:
+    with pytest.raises(Damaged, match="cannot be read"):
+        parse(SHIPPED.read_bytes().rstrip()[:left])
+
+
+@pytest.mark.parametrize("text", [b"[]", b"{}", b"null", b"\xff"])
+def test_what_is_no_program_is_refused(text: bytes) -> None:
+    with pytest.raises(Damaged, match="cannot be read"):
+        parse(text)
+
+
 def test_every_program_has_its_hook_and_nothing_needs_the_gpl() -> None:
     assert {code.name for code in shipped().codes} == set(HOOKS)
     assert all(code.hook == f"cgroup/{code.name}" and code.license == "Apache-2.0" for code in shipped().codes)

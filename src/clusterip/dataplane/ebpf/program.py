@@ -40,8 +40,11 @@ def shipped() -> Program:
 
 def parse(text: bytes) -> Program:
     """What scripts/build-bpf wrote. Raises Damaged."""
-    document = json.loads(text)
-    claimed = document.pop("hash")
+    try:
+        document = json.loads(text)
+        claimed = document.pop("hash")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # cut short, or something else altogether
+        raise Damaged("eBPF program: the file cannot be read", hint="install the package again") from error
     if hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest() != claimed:
         raise Damaged("eBPF program: its hash is not the one it was built with", hint="install the package again")
     shape = ("type", "key_size", "value_size", "entries", "flags")
