@@ -4,17 +4,17 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from tests.proxy.running import TABLES, Running, running, service, slice_of
+from tests.proxy.running import TABLES, Running, node_object, running, service, slice_of
 
 from clusterip.dataplane.nftables.apply import Rules
 from clusterip.dataplane.nftables.delta import Delta
 from clusterip.errors import ClusterIPError
 from clusterip.kernel import netns as namespaces
 from clusterip.kernel.run import run
-from clusterip.model.resources import ENDPOINT_SLICES
+from clusterip.model.resources import ENDPOINT_SLICES, NODES
 from clusterip.proxy.handover import NotProved, Target
 from clusterip.proxy.leftovers import Leftovers
 from clusterip.proxy.parts import FamilyParts
@@ -81,14 +81,21 @@ class Slow(Rules):
         await super().load(load)
 
 
-def target(proxy: Running, rules: Rules) -> Target:
+async def told(proxy: Running) -> None:
+    """The proxy's mirror has what the API server has."""
+    async with asyncio.timeout(10):
+        while int(proxy.mirror.revision) < proxy.server.revision:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def target(proxy: Running, rules: Rules, cidrs: Sequence[str] = TABLES.service_cidrs) -> Target:
     async def nobody(*_: object) -> None:
         pass
 
     async def addresses() -> tuple[str, ...]:
         return ("192.168.50.11",)
 
-    proxier = Proxier(TablePlane(TABLES, rules, addresses, lambda: TABLES.service_cidrs, 0.3))
+    proxier = Proxier(TablePlane(TABLES, rules, addresses, lambda: tuple(cidrs), 0.3))
     health = ServiceHealth("IPv4", lambda: proxy.health.healthy(time.monotonic()), nobody)
     return Target("nftables", (FamilyParts(proxier, health, addresses),), 0.0, 0.3)
 
@@ -102,9 +109,7 @@ async def test_the_old_dataplane_goes_when_the_new_one_is_whole_and_both_have_fo
 
         async def meanwhile() -> None:
             await proxy.server.put(ENDPOINT_SLICES, slice_of("web", "10.244.1.3"))
-            async with asyncio.timeout(10):
-                while int(proxy.mirror.revision) < proxy.server.revision:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            await told(proxy)
 
         others.seen.clear()
         with contextlib.closing(Slow(netns, meanwhile)) as rules:
@@ -127,6 +132,22 @@ async def test_the_old_dataplane_goes_when_the_new_one_is_whole_and_both_have_fo
             async with asyncio.timeout(10):
                 while "10.244.1.4 . 8080" not in await tables(netns):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
+
+
+async def test_what_all_rules_rest_on_may_change_meanwhile(netns: str, tmp_path: object) -> None:
+    ranges = ["10.96.0.0/16"]
+    async with running(netns, variant="nft", others=Others(netns, f"{tmp_path}/bpf")) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+
+        async def meanwhile() -> None:
+            ranges.append("10.99.0.0/24")
+            zone = {"topology.kubernetes.io/zone": "b"}
+            await proxy.server.put(NODES, node_object(**zone))
+            await told(proxy)
+
+        with contextlib.closing(Slow(netns, meanwhile)) as rules:
+            await proxy.loop.move(target(proxy, rules, ranges))
+            assert "10.99.0.0/24" in await tables(netns)
 
 
 async def test_what_is_not_as_it_was_written_does_not_take_over(netns: str, tmp_path: object) -> None:

@@ -65,6 +65,11 @@ class Joining:
         for family in self.target.families:
             family.proxier.note(changes)
 
+    def load_next(self) -> None:
+        """What all rules rest on has changed."""
+        for family in self.target.families:
+            family.proxier.load_next()
+
     async def sync(self) -> None:
         """Raises ClusterIPError."""
         for family in self.target.families:

@@ -192,6 +192,8 @@ class Loop:
         """What all rules rest on has changed."""
         for family in self._families:
             family.proxier.load_next()
+        if self._joining is not None:
+            self._joining.load_next()
         self._fresh = True
 
     def _note_trigger(self, address_type: str, after: object) -> None:
