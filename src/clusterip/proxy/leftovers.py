@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -26,6 +26,7 @@ from clusterip.proxy.rules import TABLE_MODES
 from clusterip.services.table import Entry, Family
 
 _Kept: TypeAlias = dict[Family, dict[VariantName, Installed]]
+_MayGo: TypeAlias = Callable[[virtual_servers.Rules, virtual_config.Config], Awaitable[bool]]
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0  # seconds between looks at what is still to go: doubling
@@ -99,24 +100,18 @@ async def _remove_others(mode: str, netns: str, directory: str) -> AsyncIterator
 
 async def _leave_virtual(netns: str, serving: frozenset[RealServer], *, beside_iptables: bool) -> list[str]:
     """Away with what IPVS mode has left, but for what connections are on; that, in words."""
-    if not virtual_servers.has_device(netns):
-        return []
-    left: list[str] = []
-    for family in FAMILIES:
-        config = virtual_config.Config(family=family)
-        try:
-            for rules in await _virtual_variants(family, netns):
-                stay = await leaving.leave(rules, config, serving)
-                if stay:
-                    left.append(f"IPVS ({family}): {stay} virtual servers whose connections go on")
-                else:
-                    await virtual_servers.clean_up(rules, config, await _shared(rules, beside_iptables))
-        except ClusterIPError as error:
-            left.append(error.message)
-            log.warning("proxy.leftovers.stay mode=ipvs family=%s reason=%r", family, error.message)
-    if not left and await virtual_servers.remove_device(netns):
-        log.info("proxy.leftovers.removed device=%s", virtual_config.DEVICE)
-    return left
+    left = []
+
+    async def leave(rules: virtual_servers.Rules, config: virtual_config.Config) -> bool:
+        stay = await leaving.leave(rules, config, serving)
+        if stay:
+            left.append(f"IPVS ({config.family}): {stay} virtual servers whose connections go on")
+        return not stay
+
+    errors = await _remove_virtual(netns, leave, beside_iptables=beside_iptables)
+    for error in errors:
+        log.warning("proxy.leftovers.stay mode=ipvs reason=%r", error.message)
+    return left + [error.message for error in errors]
 
 
 async def _shared(rules: virtual_servers.Rules, beside_iptables: bool) -> chains.Shared:
@@ -143,19 +138,29 @@ async def _virtual_rules(netns: str) -> _Kept:
     return kept
 
 
-async def _remove_virtual(netns: str) -> tuple[ClusterIPError, ...]:
-    """What IPVS mode has left, if the device is there; what could not be done."""
+async def _go_at_once(_rules: virtual_servers.Rules, _config: virtual_config.Config) -> bool:
+    return True
+
+
+async def _remove_virtual(
+    netns: str, may_go: _MayGo = _go_at_once, *, beside_iptables: bool = False
+) -> tuple[ClusterIPError, ...]:
+    """What IPVS mode has left, where it may go, and last the device that tells of it; what could not be done."""
     if not virtual_servers.has_device(netns):
         return ()
     errors: list[ClusterIPError] = []
+    stay = False
     for family in FAMILIES:
+        config = virtual_config.Config(family=family)
         try:
             for rules in await _virtual_variants(family, netns):
-                shared = await _shared(rules, beside_iptables=False)
-                await virtual_servers.clean_up(rules, virtual_config.Config(family=family), shared)
+                if await may_go(rules, config):
+                    await virtual_servers.clean_up(rules, config, await _shared(rules, beside_iptables))
+                else:
+                    stay = True
         except ClusterIPError as error:
             errors.append(error)
-    if await virtual_servers.remove_device(netns):
+    if not (stay or errors) and await virtual_servers.remove_device(netns):
         log.info("proxy.leftovers.removed device=%s", virtual_config.DEVICE)
     return tuple(errors)
 
