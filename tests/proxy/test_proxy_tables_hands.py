@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -79,11 +80,18 @@ async def test_others_rules_are_no_drift(net: World) -> None:
         assert proxy.loop.status()["failures"] == 0
 
 
+def full_syncs(proxy: Running) -> float:
+    (found,) = re.findall(r"sync_full_proxy_rules_duration_seconds_count\S* (\S+)", proxy.metrics.text().decode())
+    return float(found)
+
+
 async def test_a_full_map_is_made_larger(net: World) -> None:
     async with running_tables(net.node) as proxy:
         await proxy.put(service(), slice_of("web", POD_B))
         many = [f"10.244.{n // 200 + 10}.{n % 200 + 2}" for n in range(1100)]
+        full = full_syncs(proxy)
         await proxy.put(slice_of("web", *many))
+        assert full_syncs(proxy) == full + 1, "and says that all was written"
         assert proxy.loop.status()["failures"] == 0
         assert "numgen random mod 1100" in net.on_node("nft list table ip clusterip")
 

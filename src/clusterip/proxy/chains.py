@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from clusterip.dataplane.beside import beside
 from clusterip.dataplane.iptables import LARGE_CLUSTER_ENDPOINTS, Config, Counts, Delta, Piece, compile_entry, delta
 from clusterip.dataplane.iptables.apply import Rules
 from clusterip.dataplane.iptables.compare import compare, without
@@ -101,12 +102,15 @@ class ChainPlane:
         self._epoch, self.checked = seen.epoch, time.monotonic()
         return _counted(change.written)
 
-    async def change(self, changes: Changes, _entries: Mapping[EntryKey, Entry]) -> Counted:
-        pieces = {
-            key: Change(self._pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
-            for key, c in changes.items()
-        }
-        change = delta.delta(pieces.values(), self._config, self._stale, self.rules.variant)
+    async def change(self, changes: Changes) -> Counted:
+        def build() -> tuple[dict[EntryKey, Change[Piece]], Delta]:
+            pieces = {
+                key: Change(self._pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
+                for key, c in changes.items()
+            }
+            return pieces, delta.delta(pieces.values(), self._config, self._stale, self.rules.variant)
+
+        pieces, change = await beside(build, changes)
         await self.rules.apply(change)
         for key, piece in pieces.items():
             self._endpoints += sum(sign * p.endpoints for sign, p in ((-1, piece.before), (1, piece.after)) if p)

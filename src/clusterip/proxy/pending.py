@@ -142,17 +142,17 @@ class Pending:
     async def sync(
         self,
         load: Callable[[dict[EntryKey, Entry]], Awaitable[Counted]],
-        change: Callable[[Changes], Awaitable[Counted]],
+        change: Callable[[Changes], Awaitable[Counted | None]],
     ) -> Synced:
-        """By `load` of all entries if that is called for, else by `change`; each says what it wrote."""
-        taken, full, started = self._tracker.take(), self.must_load, time.monotonic()
+        """By `change`; by `load` of all entries if that is called for, or `change` says so. Each says what it wrote."""
+        taken, started = self._tracker.take(), time.monotonic()
         try:
-            if full:
+            written = None if self.must_load else await change(taken)
+            if full := written is None:
                 entries = after(self.entries, taken)
                 written = await load(entries)
                 self.entries, self.sums = entries, Sums.over(entries)
             else:
-                written = await change(taken)
                 self._change(taken)
         except BaseException:
             self._tracker.give_back(taken)

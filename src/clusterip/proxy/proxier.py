@@ -34,8 +34,8 @@ class Plane(Protocol):
         """From whatever is there to exactly these; what was written."""
         ...
 
-    async def change(self, changes: Changes, entries: Mapping[EntryKey, Entry]) -> Counted:
-        """Only what differs; `entries` is what there was."""
+    async def change(self, changes: Changes) -> Counted | None:
+        """Only what differs. None: it does not fit into what stands, and nothing has been written: load all."""
         ...
 
     async def check(self, deep: bool) -> tuple[str, ...] | None:
@@ -97,7 +97,7 @@ class Proxier:
         self._pending.must_load = True
 
     async def sync(self) -> Synced:
-        return await self._pending.sync(self._load, self._change)
+        return await self._pending.sync(self._load, self.plane.change)
 
     async def check(self, deep: bool = False) -> tuple[str, ...]:
         found = await self.plane.check(deep) if self.plane.checked else None
@@ -116,6 +116,3 @@ class Proxier:
         written = await self.plane.load(entries)
         self.drift = ()
         return written
-
-    async def _change(self, taken: Changes) -> Counted:
-        return await self.plane.change(taken, self.entries)

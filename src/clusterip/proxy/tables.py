@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from clusterip.dataplane.nftables import Book, Config, Delta, compile_entry, delta
+from clusterip.dataplane.beside import beside
+from clusterip.dataplane.nftables import Book, Config, Delta, Piece, compile_entry, delta
 from clusterip.dataplane.nftables.apply import Rules
+from clusterip.dataplane.nftables.book import Shift
 from clusterip.dataplane.nftables.compare import compare, compare_shape
 from clusterip.model.status import Object
-from clusterip.proxy.pending import Changes, Counted, ServedAddresses, after
+from clusterip.proxy.pending import Changes, Counted, ServedAddresses
 from clusterip.services.table import Entry, EntryKey, Family
 from clusterip.services.tracker import Change
 
@@ -91,15 +93,18 @@ class TablePlane:
         self._epoch, self.checked = epoch, time.monotonic()
         return {"elements": everything.elements}
 
-    async def change(self, changes: Changes, entries: Mapping[EntryKey, Entry]) -> Counted:
-        pieces = [
-            Change(self._book.pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
-            for key, c in changes.items()
-        ]
-        shift = self._book.shift(pieces)
-        if delta.overflows(shift, self._book, self._sizes):
-            return await self.load(after(entries, changes))
-        change = delta.delta(shift)
+    async def change(self, changes: Changes) -> Counted | None:
+        def build() -> tuple[list[Change[Piece]], Shift, Delta | None]:
+            pieces = [
+                Change(self._book.pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
+                for key, c in changes.items()
+            ]
+            shift = self._book.shift(pieces)
+            return pieces, shift, None if delta.overflows(shift, self._book, self._sizes) else delta.delta(shift)
+
+        pieces, shift, change = await beside(build, changes)
+        if change is None:
+            return None
         await self.rules.apply(change)
         self._book.write(pieces, shift)
         return {"elements": change.elements}

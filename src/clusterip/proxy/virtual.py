@@ -8,7 +8,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from clusterip.dataplane.ipvs import Book, Config, compile_entry, delta
+from clusterip.dataplane.beside import beside
+from clusterip.dataplane.ipvs import Book, Config, Piece, compile_entry, delta
 from clusterip.dataplane.ipvs import apply as edge
 from clusterip.dataplane.ipvs.apply import Rules, host_addresses
 from clusterip.dataplane.ipvs.chains import chains
@@ -105,12 +106,15 @@ class ServerPlane:
         await self._sweep()
         return self.counts
 
-    async def change(self, changes: Changes, _entries: Mapping[EntryKey, Entry]) -> Counted:
-        pieces = [
-            Change(self._book.pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
-            for key, c in changes.items()
-        ]
-        change = delta.delta(self._book.shift(pieces), self._config)
+    async def change(self, changes: Changes) -> Counted:
+        def build() -> tuple[list[Change[Piece]], Delta]:
+            pieces = [
+                Change(self._book.pieces.get(key), compile_entry(c.after, self._config) if c.after else None)
+                for key, c in changes.items()
+            ]
+            return pieces, delta.delta(self._book.shift(pieces), self._config)
+
+        pieces, change = await beside(build, changes)
         await self.rules.apply(change)
         self._book.write(pieces)
         self._book.retire(change.retired)

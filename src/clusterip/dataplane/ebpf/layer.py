@@ -11,6 +11,7 @@ What fails leaves the layer as it was told last; a load then heals it, whatever 
 import asyncio
 from collections.abc import Iterable, Mapping
 
+from clusterip.dataplane.beside import beside
 from clusterip.dataplane.ebpf.apply import SocketMaps
 from clusterip.dataplane.ebpf.attach import Sockets
 from clusterip.dataplane.ebpf.compile import Piece, compile_entry
@@ -60,8 +61,12 @@ class SocketLayer:
 
     async def change(self, changes: Mapping[EntryKey, Change[Entry]]) -> int:
         """Entries written. Raises ClusterIPError."""
-        pieces = {key: Change(self._pieces.get(key), self._compile(c.after)) for key, c in changes.items()}
-        change = delta(pieces.values())
+
+        def build() -> tuple[dict[EntryKey, Change[Piece]], Delta]:
+            pieces = {key: Change(self._pieces.get(key), self._compile(c.after)) for key, c in changes.items()}
+            return pieces, delta(pieces.values())
+
+        pieces, change = await beside(build, changes)
         await self._maps.apply(change)
         apply(self._contents, change.steps)
         for key, c in changes.items():
