@@ -47,7 +47,12 @@ class Options(TypedDict):
 @click.option("--kubelet-ca-file", type=FILE, help="Who signs the certificates of node agents.")
 @click.option("--kubelet-token-file", type=FILE, help="The token we show to node agents.")
 @click.option("--advertise-address", default="", help="Where pods reach us. [default: the first of --listen]")
-@click.option("--advertise-port", default=0, type=int, help="And on which port. [default: the first of --listen]")
+@click.option(
+    "--advertise-port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="And on which port. [default: the first of --listen]",
+)
 @click.option("--store", type=click.Choice(("sqlite", "memory")), default="sqlite", show_default=True)
 @click.option("--enable-admission-plugins", default="", metavar="NAMES", help="Known: DenyServiceExternalIPs.")
 def command(**options: Unpack[Options]) -> None:

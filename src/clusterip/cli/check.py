@@ -61,7 +61,14 @@ MEANS = {
 @click.command(help=HELP)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @options.cluster
-@click.option("--timeout", default=2.0, show_default=True, help="Seconds a try may take.", metavar="S")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="Seconds a try may take.",
+    metavar="S",
+)
 @click.argument("services", nargs=-1, metavar="[SERVICE]...")
 def command(output: str, name: str, timeout: float, services: tuple[str, ...]) -> None:
     from clusterip.errors import ClusterIPError

@@ -6,8 +6,10 @@ Data goes to stdout, everything else to stderr. Exit status: 0 done, 1 it could 
 
 import importlib
 import sys
+from typing import Any
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from clusterip import __version__
 from clusterip.errors import BadInput, ClusterIPError
@@ -37,6 +39,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 class Lazy(click.Group):
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Raises BadInput where click would print its usage, as `invoke` does for the commands below."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise _in_our_words(error) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _in_our_words(error, ctx.invoked_subcommand or "") from error
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -50,6 +67,12 @@ class Lazy(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _in_our_words(error: click.UsageError, subcommand: str = "") -> BadInput:
+    from clusterip.cli.usage import bad_input
+
+    return bad_input(error, f"clusterip {subcommand}".rstrip(), COMMANDS)
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})

@@ -56,7 +56,9 @@ class Options(TypedDict):
 @click.option("--token-file", type=FILE, help="The token that who asks for logs and exec must show.")
 @click.option("--node-labels", default="", metavar="KEY=VALUE,...", help="Labels of the Node besides the usual ones.")
 @click.option("--netns-prefix", default="", help="What the names of pods' network namespaces begin with.")
-@click.option("--port", default=10250, show_default=True, help="Where logs and exec are served.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=10250, show_default=True, help="Where logs and exec are served."
+)
 def command(**options: Unpack[Options]) -> None:
     from clusterip.client.kubeconfig import load
     from clusterip.node import images
