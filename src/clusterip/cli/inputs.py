@@ -16,10 +16,14 @@ from clusterip.diagnosis.facts import Facts, merge
 from clusterip.errors import BadInput, Unavailable
 from clusterip.rulesets import recognise
 from clusterip.rulesets.recognise import Recognised
+from clusterip.rulesets.sections import Kind
 
 LARGEST = 1 << 30  # bytes of a file, or of all that a bundle holds
 SOCKET_MAPS = "ebpf-maps"  # how the maps of eBPF mode are called in an answer and a bundle
 _GZIP = b"\x1f\x8b"
+_RULES = frozenset(
+    {Kind.IPTABLES_SAVE, Kind.IPTABLES_RULES, Kind.IPTABLES_LIST, Kind.NFT, Kind.NFT_JSON, Kind.IPVS, Kind.SOCKET_MAPS}
+)
 
 
 def read(files: Sequence[str]) -> list[Recognised]:
@@ -84,12 +88,29 @@ def of_node(cluster: str, node: str) -> list[Recognised]:
 
 
 def of_machine() -> list[Recognised]:
-    """What this machine holds now. Raises Unavailable."""
+    """What this machine holds now. Raises Unavailable; BadInput if it has no rule: nothing to ask."""
     from clusterip.kernel.collect import CONFIGURATIONS, matching
 
     _need_root()
     configurations = _configurations(matching(CONFIGURATIONS))
-    return [*_live("", socket_directory(configurations)), *configurations]
+    found = [*_live("", socket_directory(configurations)), *configurations]
+    if not any(part.facts for one in found for part in one.parts if part.kind in _RULES):
+        raise BadInput("nothing was given to look at, and this machine's own kernel holds no rules", hint=_to_give())
+    return found
+
+
+def _to_give() -> str:
+    """What a person can name instead: a node of a cluster here, if there is one; else what was saved elsewhere."""
+    from clusterip.lab.plan import DEFAULT_NAME
+    from clusterip.lab.state import clusters
+
+    command = click.get_current_context().info_name or "trace"
+    saved = "FILE..." if command == "doctor" else "--rules FILE"
+    of_cluster = ["" if name == DEFAULT_NAME else f" --name {name}" for name in clusters()]
+    live = f"--node node-1{of_cluster[0]} for a node of the cluster here; " if of_cluster else ""
+    kept = "what iptables-save, nft list ruleset or clusterip collect printed on a node"
+    up = "" if of_cluster else "; or clusterip up, and then --node node-1"
+    return f"{live}{saved} for {kept}{up}"
 
 
 def socket_directory(configurations: Iterable[Recognised]) -> Path:
