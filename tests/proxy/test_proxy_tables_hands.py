@@ -6,6 +6,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,22 @@ async def test_what_others_destroy_is_back_and_theirs_stays(net: World, harm: st
         ruleset = net.on_node("nft list ruleset")
         assert "table inet somebody" in ruleset
         assert "192.0.2.77" in ruleset
+
+
+def mended(proxy: Running, times: int) -> bool:
+    return proxy.loop.status()["repairs"] >= times and not proxy.proxier.pending
+
+
+async def test_who_undoes_the_rules_again_and_again_is_named(net: World) -> None:
+    async with running_tables(net.node) as proxy:
+        await proxy.put(service(), slice_of("web", POD_B))
+        for repairs in range(1, 4):
+            assert proxy.loop.status()["drift"] == [], "once or twice is an accident"
+            await asyncio.to_thread(net.on_node, "nft flush map ip clusterip service-ips")
+            await until(partial(mended, proxy, repairs))
+        (complaint,) = proxy.loop.status()["drift"]
+        assert re.search(r"undone again and again; written to nf_tables meanwhile: nft \(process \d+\)", complaint)
+        assert (await ask(net, POD_A, VIP))[0] == POD_B
 
 
 async def test_an_element_in_anothers_place_is_found_and_put_right(net: World) -> None:

@@ -4,6 +4,7 @@ While a sync runs, changes gather in the Mirror, folded; so nothing here needs a
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import math
@@ -26,6 +27,7 @@ from clusterip.proxy.pace import DEEP_CHECK, Pace
 from clusterip.proxy.parts import FamilyParts, Others, Settings, Source
 from clusterip.proxy.pending import Counted, FamilyProxier, Synced
 from clusterip.proxy.progress import Progress
+from clusterip.proxy.rivals import Rivals
 from clusterip.proxy.service_health import checks
 from clusterip.services.resolve import NodeContext
 from clusterip.services.table import Entry, Family
@@ -66,6 +68,7 @@ class Loop:
         self._fresh = True  # something was noted since the last sync
         self._noted = ""  # revision
         self._progress = Progress()
+        self._rivals = Rivals(settings.netns)
         self.complete = asyncio.Event()  # all rules have been written once
 
     def __repr__(self) -> str:
@@ -77,6 +80,10 @@ class Loop:
         log.info("proxy.loop.listed revision=%s", self._source.revision)
         self._queue(f.proxier.family for f in self._families)
         await self._take(within=0.05)  # there may be nothing at all in the cluster
+        with contextlib.closing(self._rivals):
+            await self._follow()
+
+    async def _follow(self) -> Never:
         while True:
             now = time.monotonic()
             if self._asked is not None and self.complete.is_set():
@@ -120,7 +127,7 @@ class Loop:
             "lastError": self._progress.last_error,
             "pending": any(p.pending for p in proxiers),
             "repairs": self._progress.repairs,
-            "drift": [line for p in proxiers for line in p.drift],
+            "drift": [*filter(None, [self._rivals.complaint]), *(line for p in proxiers for line in p.drift)],
             "entries": sum(len(p.entries) for p in proxiers),
             "rules": sum(sum(p.counts.values()) for p in proxiers),
             "families": {p.family: p.status() for p in proxiers},
@@ -290,6 +297,7 @@ class Loop:
 
     async def _check(self) -> None:
         """Has anybody touched our rules? If so, the next sync, which may start at once, writes them anew."""
+        disturbed = False
         for family in self._families:
             proxier = family.proxier
             self._health.queued(proxier.family, time.monotonic())  # a check that hangs is no evidence of health
@@ -304,11 +312,13 @@ class Loop:
             if drift:
                 log.warning("proxy.rules.disturbed family=%s found=%d first=%r", proxier.family, len(drift), drift[0])
                 self._progress.repairs += 1
-                self._fresh = True
+                self._fresh = disturbed = True
             elif not proxier.pending:
                 self._health.updated(proxier.family, time.monotonic())
         now = time.monotonic()
         self._pace.checked(now)
+        if self._rivals.looked(now, disturbed):
+            log.error("proxy.rules.contested what=%r", self._rivals.complaint)
         if self._others is not None and self._others.due(now):
             await self._others.remove(self._settings.mode, self._entries())
 
