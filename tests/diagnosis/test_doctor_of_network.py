@@ -237,20 +237,45 @@ def test_a_match_that_nobody_knows_is_named_and_not_taken_for_a_fault() -> None:
     assert unknown[0].remedy
 
 
-@pytest.mark.parametrize(
-    ("flags", "found"),
-    [
-        ("TIME_WAIT src=10.244.3.3 dst=192.168.50.12 sport=4000 dport=30080", []),
-        ("SYN_SENT src=10.244.3.3 dst=192.168.50.12 sport=4000 dport=30080 [UNREPLIED]", ["conntrack-blackhole"]),
-    ],
-    ids=["answered", "unanswered"],
+PING = (
+    "icmp     1 29 src=10.244.3.3 dst=10.96.0.20 type=8 code=0 id=7 [UNREPLIED] src=10.96.0.20 dst=10.244.3.3 "
+    "type=0 code=0 id=7 mark=0 use=1\n"
 )
-def test_an_answered_node_port_was_translated_by_the_node_that_has_the_address(flags: str, found: list[str]) -> None:
+ESTABLISHED = (
+    "tcp      6 86390 ESTABLISHED src=192.168.50.11 dst=192.168.50.1 sport=4000 dport=6443 src=192.168.50.1 "
+    "dst=192.168.50.11 sport=6443 dport=4000 [ASSURED] mark=0 use=1\n"
+)
+
+
+@pytest.mark.parametrize(("entries", "told"), [("", True), (ESTABLISHED, False), (PING, True)])
+def test_pings_are_spoken_of_where_somebody_pings_or_nothing_tells_whether(entries: str, told: bool) -> None:
+    found = findings(WEB_RULES, entries) if entries else findings(WEB_RULES)
+    assert any(f.id == "not-a-service-protocol" for f in found) is told
+
+
+@pytest.mark.parametrize(
+    ("flags", "here", "found"),
+    [
+        ("TIME_WAIT src=10.244.3.3 dst=192.168.50.12 sport=4000 dport=30080", "", []),
+        ("SYN_SENT src=10.244.3.3 dst=192.168.50.12 sport=4000 dport=30080 [UNREPLIED]", "", ["conntrack-blackhole"]),
+        ("SYN_SENT src=10.244.3.3 dst=192.168.50.12 sport=4000 dport=30080 [UNREPLIED]", "192.168.50.11", []),
+        (
+            "SYN_SENT src=10.244.3.3 dst=192.168.50.12 sport=4000 dport=30080 [UNREPLIED]",
+            "192.168.50.12",
+            ["conntrack-blackhole"],
+        ),
+    ],
+    ids=["answered", "unanswered", "unanswered by another node", "unanswered here"],
+)
+def test_a_node_port_is_translated_by_the_node_that_has_the_address(flags: str, here: str, found: list[str]) -> None:
     exposed = service("web", "10.96.0.20").replace("port: 80", "port: 80, nodePort: 30080")
     node = (
         "apiVersion: v1\nkind: Node\nmetadata: {name: node-2}\n"
         "status: {addresses: [{type: InternalIP, address: 192.168.50.12}]}\n"
     )
     entry = f"tcp      6 110 {flags} src=192.168.50.12 dst=10.244.3.3 sport=30080 dport=4000 mark=0 use=1\n"
-    given = (exposed, slice_of("web", ready("10.244.1.5")), node, entry)
+    own = (
+        f"2: eth0: <BROADCAST,UP> mtu 1500 qdisc noop state UP\n    inet {here}/24 scope global eth0\n" if here else ""
+    )
+    given = (exposed, slice_of("web", ready("10.244.1.5")), node, entry, own)
     assert [f.id for f in findings(*given) if f.id == "conntrack-blackhole"] == found

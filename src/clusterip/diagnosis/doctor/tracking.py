@@ -62,6 +62,7 @@ def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
 
 def _of_services(known: Known, source: Sourced[Entries], serving: Mapping[Frontend, Listener]) -> Iterator[Finding]:
     own = node_addresses(known)
+    here = _addresses_here(known, source.file)
     untranslated: defaultdict[Frontend, list[Entry]] = defaultdict(list)
     elsewhere: defaultdict[tuple[Frontend, str], list[Entry]] = defaultdict(list)
     for entry in source.values.entries:
@@ -71,8 +72,8 @@ def _of_services(known: Known, source: Sourced[Entries], serving: Mapping[Fronte
         listener = serving[frontend]
         backend = socket(entry.reply.source, entry.reply.source_port)
         if backend == socket(entry.original.destination, entry.original.destination_port):
-            # A node port that answers is another node's: that one translates it.
-            if frontend.address or entry.unreplied:
+            # A node port that answers is another node's, and silence of one may be its policy: that one translates it.
+            if frontend.address or (entry.unreplied and (here is None or entry.original.destination in here)):
                 untranslated[frontend].append(entry)
         elif listener.backends and backend not in listener.backends:
             elsewhere[frontend, backend].append(entry)
@@ -92,6 +93,15 @@ def _of_services(known: Known, source: Sourced[Entries], serving: Mapping[Fronte
         open_ = [e for e in entries if e.protocol == "tcp" and e.state == "ESTABLISHED"]
         if open_:
             yield _open(source, serving[frontend], backend, open_)
+
+
+def _addresses_here(known: Known, file: str) -> frozenset[str] | None:
+    """Of the node whose connections these are; None: not told. What belongs to one node stands in one folder."""
+    folder = file.rpartition("/")[0]
+    given = [i for i in known.interfaces if i.file.rpartition("/")[0] == folder]
+    if len({i.file for i in given}) != 1:
+        return None
+    return frozenset(a.address for i in given for one in i.values.interfaces for a in one.addresses)
 
 
 def _frontend(entry: Entry, serving: Mapping[Frontend, Listener], own: Collection[str]) -> Frontend | None:
