@@ -1,7 +1,7 @@
 """Small service tables with colliding values, configurations and packets for them. Drawn from tiny pools on purpose."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -99,12 +99,8 @@ def entries(draw: st.DrawFn, pool: Pool, name: PortName) -> Entry:
     cluster = draw(usable) if draft.uses_cluster else []
     anywhere = bool(cluster) if draft.uses_cluster else draw(st.booleans())
     local = [b for b in draw(usable) if b.local] if draft.uses_local and anywhere else []
-    return Entry(
-        **{
-            field: getattr(draft, field)
-            for field in Entry.__slots__
-            if field not in ("cluster", "local", "has_backends")
-        },
+    return replace(
+        draft,
         cluster=tuple(sorted(cluster, key=str)),
         local=tuple(sorted(local, key=str)),
         has_backends=anywhere,

@@ -1,5 +1,6 @@
 """The kernel's rules against the service table: equal where the dataplane wrote them, and a witness where not."""
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -79,11 +80,7 @@ def assumed(config: Config, pool: Pool) -> Premises:
 @st.composite
 def settled(draw: st.DrawFn, pool: Pool) -> Config:
     """A proxy always knows its node."""
-    config = draw(configs(pool))
-    return Config(
-        **{f: getattr(config, f) for f in Config.__slots__ if f != "node_ip"},
-        node_ip=pool.node_ip,
-    )
+    return replace(draw(configs(pool)), node_ip=pool.node_ip)
 
 
 @pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
