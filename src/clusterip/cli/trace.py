@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import click
+from msgspec.structs import replace as replace_fields
 
 from clusterip.cli import options
 from clusterip.diagnosis.answer import Trace
 from clusterip.diagnosis.facts import Facts
+from clusterip.diagnosis.question import FAMILIES
 from clusterip.errors import BadInput
+from clusterip.services.table import Family
 
 HELP = """Where does this packet go, and why not where it should? Answers from files, on any machine and without root,
 or from a live kernel: every outcome with its exact probability, the rules that fired, and the way back.
@@ -45,6 +48,7 @@ class Options:
     name: str = ""
     node: str = ""
     interface: str | None = None
+    family: Family | None = None
     output: str = "text"
     inputs: bool = False
     live: bool = False
@@ -60,6 +64,11 @@ class Options:
     "--node", default="", metavar="NODE", help="read a node of a cluster on this machine, or say whose the files are"
 )
 @options.cluster
+@click.option(
+    "--family",
+    type=click.Choice(FAMILIES),
+    help="of a Service that has both; default: its first, and the verdict over the other",
+)
 @click.option("--in", "interface", metavar="IFACE", help="the interface it comes in by, where that matters")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--live", is_flag=True, help="send one such packet, and have the kernel itself tell where it goes")
@@ -72,9 +81,8 @@ def command(**given: object) -> None:
     facts = _facts(asked)
     if asked.inputs:
         _tell(facts)
-    answer = (
-        _observed(asked, facts) if asked.live else Tracer(facts).ask(asked.source, asked.destination, asked.interface)
-    )
+    question = (asked.source, asked.destination, asked.interface, asked.family)
+    answer = _observed(asked, facts) if asked.live else Tracer(facts).ask(*question)
     if asked.output == "json":
         click.echo(to_json(answer), nl=False)
     else:
@@ -88,9 +96,10 @@ def _observed(asked: Options, facts: Facts) -> Trace:
 
     if asked.rules:
         raise BadInput("--live asks a kernel, --rules files: both at once cannot be", hint="leave out one of them")
-    client, to = Tracer(facts).asked(asked.source, asked.destination, asked.interface)
+    tracer, question = Tracer(facts), (asked.source, asked.destination, asked.interface, asked.family)
     place = trace_live.place(asked.name, asked.node)
-    return asyncio.run(trace_live.run(facts, place, client, to))
+    answer = asyncio.run(trace_live.run(facts, place, *tracer.asked(*question)))
+    return replace_fields(answer, other_families=tracer.other_families(*question))
 
 
 def _facts(asked: Options) -> Facts:

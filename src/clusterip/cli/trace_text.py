@@ -6,9 +6,10 @@ from itertools import groupby
 
 import click
 
-from clusterip.diagnosis.answer import Outcome, Step, Trace, Verdict
+from clusterip.diagnosis.answer import Outcome, OverFamily, Step, Trace, Verdict
 from clusterip.diagnosis.findings import Finding, Level
 from clusterip.diagnosis.sentences import percent
+from clusterip.services.table import Family
 
 _COLOURS: dict[Verdict, str] = {
     "delivered": "green",
@@ -41,9 +42,23 @@ def lines(answer: Trace, width: int | None = None) -> Iterator[str]:
         yield ""
         yield from _finding(finding)
     yield ""
+    if not answer.other_families:
+        yield _verdict(answer)
+        return
+    yield f"{_family(answer)}  {_verdict(answer)}"
+    for other in answer.other_families:
+        way = click.style(f"  (--family {other.family} shows the way)", dim=True)
+        yield f"{other.family}  {_verdict(other)}{way}"
+
+
+def _verdict(answer: Trace | OverFamily) -> str:
     verdict = click.style(answer.verdict, bold=True, fg=_COLOURS[answer.verdict])
     reason = answer.reason.removeprefix(answer.verdict).lstrip(" :;")
-    yield f"{verdict}  {reason}" if reason else verdict
+    return f"{verdict}  {reason}" if reason else verdict
+
+
+def _family(answer: Trace) -> Family:
+    return "IPv6" if answer.packet.ipv6 else "IPv4"
 
 
 def _heading(answer: Trace) -> str:

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from clusterip.diagnosis.findings import Finding
 from clusterip.diagnosis.packet import Packet
+from clusterip.services.table import Family
 
 Verdict: TypeAlias = Literal["delivered", "rejected", "dropped", "passed", "unknown"]
 Provenance: TypeAlias = Literal["modelled", "observed"]
@@ -52,6 +53,19 @@ class Outcome(Struct, frozen=True, kw_only=True, rename="camel"):
     steps: tuple[Step, ...] = ()
 
 
+class OverFamily(Struct, frozen=True, rename="camel"):
+    """What becomes of the same question over another address family of the Service that was named."""
+
+    family: Family
+    verdict: Verdict
+    reason: str
+    answers: bool = False  # as of a Trace
+
+    @property
+    def exit_status(self) -> int:
+        return _exit_status(self.verdict, answers=self.answers)
+
+
 class Trace(Struct, frozen=True, kw_only=True, rename="camel"):
     api_version: str = "clusterip/v1"
     kind: Literal["Trace"] = "Trace"
@@ -65,11 +79,17 @@ class Trace(Struct, frozen=True, kw_only=True, rename="camel"):
     findings: tuple[Finding, ...] = field(default=())
     service: str = ""  # asked for: "default/web:http"; "": none that is known
     answers: bool = False  # passed, and the destination is known to be somebody's: it arrives all the same
+    other_families: tuple[OverFamily, ...] = ()  # where a Service was named that has addresses of both
 
     @property
     def exit_status(self) -> int:
-        """0 delivered, 1 not delivered, 2 could not answer."""
-        return 0 if self.verdict == "passed" and self.answers else EXIT_STATUS[self.verdict]
+        """0 delivered, 1 not delivered, 2 could not answer; over several families 1 if it is not over one of them."""
+        found = {_exit_status(self.verdict, answers=self.answers), *(o.exit_status for o in self.other_families)}
+        return 1 if 1 in found else max(found)
+
+
+def _exit_status(verdict: Verdict, *, answers: bool) -> int:
+    return 0 if verdict == "passed" and answers else EXIT_STATUS[verdict]
 
 
 def to_json(value: Struct | Iterable[Struct]) -> bytes:

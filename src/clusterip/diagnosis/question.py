@@ -11,10 +11,12 @@ from clusterip.diagnosis.frontends import Frontend
 from clusterip.diagnosis.walk.surroundings import within
 from clusterip.errors import BadInput
 from clusterip.model.objects import Pod
+from clusterip.services.table import Family
 
 SOURCE_HINT = "write it like pod:10.244.1.7, node, node:192.168.50.11, outside:203.0.113.9, or a pod's name"
 DESTINATION_HINT = "write it like 10.96.0.20:80/tcp, web.default:80 or icmp:10.96.0.20"
 
+FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
 _KINDS = ("pod", "node", "outside")
 _TRANSPORTS = frozenset({"tcp", "udp", "sctp"})
 _ICMP = {"icmp": "icmp", "icmp6": "ipv6-icmp", "icmpv6": "ipv6-icmp"}
@@ -40,6 +42,37 @@ class Target:
 class _Host(NamedTuple):
     host: str
     port: str  # "": none given
+
+
+def families(source: str, destination: str, facts: Facts, frontends: Iterable[Frontend]) -> tuple[Family, ...]:
+    """Those that a question can be asked over: an address says its own, a Service's name all that it has, its own
+    first one first. Never none: where nothing tells, the question itself finds out what is wrong."""
+    kind, colon, rest = source.partition(":")
+    given = _family_of(rest if colon and kind in _KINDS else source)
+    named = _families_of(destination, facts, frontends)
+    return (given,) if given and given in named else named
+
+
+def _families_of(destination: str, facts: Facts, frontends: Iterable[Frontend]) -> tuple[Family, ...]:
+    kind, colon, rest = destination.partition(":")
+    ping = bool(colon) and kind in _ICMP
+    host = rest if ping else _host(_transport(destination)[0], destination, DESTINATION_HINT).host
+    if family := _family_of(host):
+        return (family,)
+    name, namespace = _service_name(host)
+    for service in facts.services:
+        if (service.metadata.namespace, service.metadata.name) == (namespace, name):
+            own = service.spec.cluster_ips or (service.spec.cluster_ip,)
+            return tuple(f for a in own if (f := _family_of(a))) or ("IPv4",)
+    held = {_family_of(f.address) for f in frontends if (f.namespace, f.service) == (namespace, name)}
+    return tuple(f for f in FAMILIES if f in held) or ("IPv4",)
+
+
+def _family_of(text: str) -> Family | None:
+    """ "10.244.1.7", "10.244.1.7:4000", "[fd00::1]:80"; None: it is no address."""
+    found = _HOST.fullmatch(text) if text.count(":") < 2 or text.startswith("[") else None
+    address = _address((found["six"] or found["host"]) if found else text)
+    return ("IPv6" if ":" in address else "IPv4") if address else None
 
 
 def client(text: str, facts: Facts, *, ipv6: bool = False, interface: str | None = None) -> Client:
@@ -76,7 +109,7 @@ def target(text: str, facts: Facts, frontends: Iterable[Frontend], *, ipv6: bool
         if not port:
             return _only_port(text, address, wanted, [f for f in frontends if f.address == address])
         return Target(wanted or "tcp", address, _port(port, text, DESTINATION_HINT))
-    return _named(text, host, port, wanted, [f for f in frontends if (":" in f.address) == ipv6])
+    return _named(text, host, port, wanted, tuple(frontends), ipv6=ipv6)
 
 
 def _transport(text: str) -> tuple[str, str]:
@@ -89,10 +122,14 @@ def _transport(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _named(text: str, host: str, port: str, protocol: str, frontends: list[Frontend]) -> Target:
+def _named(text: str, host: str, port: str, protocol: str, frontends: Iterable[Frontend], *, ipv6: bool) -> Target:
     """A Service by its name, a port of it by name or number."""
     name, namespace = _service_name(host)
-    ours = [f for f in frontends if (f.namespace, f.service) == (namespace, name) and f.kind == "clusterIP"]
+    both = [f for f in frontends if (f.namespace, f.service) == (namespace, name) and f.kind == "clusterIP"]
+    ours = [f for f in both if (":" in f.address) == ipv6]
+    if both and not ours:
+        has = ", ".join(sorted({f.address for f in both}))
+        raise BadInput(f"destination {text!r}: the Service has no IPv{6 if ipv6 else 4} address", hint=f"it has {has}")
     if not ours:
         known = ", ".join(sorted({f"{f.service}.{f.namespace}" for f in frontends if f.service})[:5])
         raise BadInput(

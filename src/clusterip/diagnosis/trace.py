@@ -2,17 +2,18 @@
 answer come back.
 """
 
+from contextlib import suppress
 from functools import cached_property
 
 from msgspec.structs import replace
 
-from clusterip.diagnosis.answer import Trace
+from clusterip.diagnosis.answer import OverFamily, Trace
 from clusterip.diagnosis.facts import Facts
 from clusterip.diagnosis.frontends import Frontend, frontends
 from clusterip.diagnosis.node import asked_by, surroundings
 from clusterip.diagnosis.outcomes import outcome, reached, steps, verdict
 from clusterip.diagnosis.packet import Packet
-from clusterip.diagnosis.question import Client, Target, client, target
+from clusterip.diagnosis.question import Client, Target, client, families, target
 from clusterip.diagnosis.remarks import remarks
 from clusterip.diagnosis.reply import way_back
 from clusterip.diagnosis.sentences import owner, reason, service
@@ -23,6 +24,8 @@ from clusterip.diagnosis.walk.hooks import Hooks
 from clusterip.diagnosis.walk.programs import Kept, programs
 from clusterip.diagnosis.walk.surroundings import Surroundings
 from clusterip.diagnosis.walked import Walked
+from clusterip.errors import BadInput
+from clusterip.services.table import Family
 
 
 class Tracer:
@@ -40,15 +43,38 @@ class Tracer:
     def _known(self) -> Surroundings:
         return surroundings(self.facts, self.frontends)
 
-    def ask(self, source: str, destination: str, interface: str | None = None) -> Trace:
+    def ask(self, source: str, destination: str, interface: str | None = None, family: Family | None = None) -> Trace:
         """In people's notation. Raises BadInput."""
-        return self.trace(*self.asked(source, destination, interface))
+        answer = self.trace(*self.asked(source, destination, interface, family))
+        return replace(answer, other_families=self.other_families(source, destination, interface, family))
 
-    def asked(self, source: str, destination: str, interface: str | None = None) -> tuple[Client, Target]:
-        """What people's notation means. Raises BadInput."""
-        six = destination.count(":") > 2 or (source.count(":") > 2 and ":" not in destination.partition(":")[0])
-        to = target(destination, self.facts, self.frontends, ipv6=six)
-        return client(source, self.facts, ipv6=":" in to.address, interface=interface), to
+    def asked(
+        self, source: str, destination: str, interface: str | None = None, family: Family | None = None
+    ) -> tuple[Client, Target]:
+        """What people's notation means; `family` counts for names, without it the Service's own first one does.
+        Raises BadInput."""
+        first = families(source, destination, self.facts, self.frontends)[0]
+        to = target(destination, self.facts, self.frontends, ipv6=(family or first) == "IPv6")
+        if family and (":" in to.address) != (family == "IPv6"):
+            raise BadInput(f"destination {destination!r}: is no {family} address", hint="leave out --family")
+        asks = client(source, self.facts, ipv6=":" in to.address, interface=interface)
+        if asks.address and (":" in asks.address) != (":" in to.address):
+            hint = "name addresses of one family, or the Service and the pod by their names"
+            raise BadInput(f"{asks.address} cannot send to {to.address}: the one is IPv4, the other IPv6", hint=hint)
+        return asks, to
+
+    def other_families(
+        self, source: str, destination: str, interface: str | None = None, family: Family | None = None
+    ) -> tuple[OverFamily, ...]:
+        """What becomes of the question over the families that were not asked for: where the client has an address of
+        it, and rules of it are known."""
+        found = []
+        for other in () if family else families(source, destination, self.facts, self.frontends)[1:]:
+            with suppress(BadInput):
+                over = self.trace(*self.asked(source, destination, interface, other))
+                if _told(self.facts, over.packet):
+                    found.append(OverFamily(other, over.verdict, over.reason, over.answers))
+        return tuple(found)
 
     def trace(self, source: Client, to: Target) -> Trace:
         walked = self.walk(source, to)
