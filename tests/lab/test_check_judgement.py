@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_fields
 from rich.console import Console
 
 from clusterip.cli.check import print_report
@@ -27,6 +28,8 @@ from clusterip.model.objects import (
     EndpointConditions,
     EndpointPort,
     EndpointSlice,
+    LoadBalancerIngress,
+    LoadBalancerStatus,
     Namespace,
     Node,
     NodeAddress,
@@ -36,6 +39,7 @@ from clusterip.model.objects import (
     Service,
     ServicePort,
     ServiceSpec,
+    ServiceStatus,
 )
 
 NODES = tuple(
@@ -50,10 +54,10 @@ READY, UNREADY, DRAINING = (
     EndpointConditions(ready=False, serving=False),
     EndpointConditions(ready=False, serving=True, terminating=True),
 )
-NODE_1 = Client("node-1", ClientKind.NODE, "n1", "node-1")
-NODE_2 = Client("node-2", ClientKind.NODE, "n2", "node-2")
-POD_1 = Client("pod default/other", ClientKind.POD, "p1", "node-1")
-POD_2 = Client("pod default/client", ClientKind.POD, "p2", "node-2")
+NODE_1 = Client("node-1", ClientKind.NODE, "n1", "node-1", ("192.168.50.11",))
+NODE_2 = Client("node-2", ClientKind.NODE, "n2", "node-2", ("192.168.50.12",))
+POD_1 = Client("pod default/other", ClientKind.POD, "p1", "node-1", ("10.244.1.9",))
+POD_2 = Client("pod default/client", ClientKind.POD, "p2", "node-2", ("10.244.2.9",))
 HOST = Client("host", ClientKind.HOST, "", "node-1")
 
 
@@ -87,6 +91,77 @@ def test_every_clusterip_port_is_tried_and_every_node_port_at_every_node() -> No
         ("192.168.50.11:30080/tcp", "node-1"),
         ("192.168.50.12:30080/tcp", "node-2"),
     ]
+
+
+EXPOSED = Service(
+    metadata=ObjectMeta(name="web", namespace="default"),
+    spec=ServiceSpec(
+        type="LoadBalancer",
+        cluster_ip="10.96.0.7",
+        cluster_ips=("10.96.0.7", "fd00:96::7"),
+        external_ips=("203.0.113.7", "2001:db8::7"),
+        load_balancer_source_ranges=("10.244.1.0/24", "192.168.50.12/32"),
+        selector={"app": "web"},
+        ports=(ServicePort(port=80, name="http"),),
+    ),
+    status=ServiceStatus(
+        load_balancer=LoadBalancerStatus(
+            ingress=(
+                LoadBalancerIngress(ip="203.0.113.100"),
+                LoadBalancerIngress(ip="2001:db8::100", ip_mode="VIP"),
+                LoadBalancerIngress(ip="203.0.113.101", ip_mode="Proxy"),
+            )
+        )
+    ),
+)
+
+
+def test_external_addresses_are_tried_but_those_that_proxies_leave_to_the_load_balancer() -> None:
+    assert [(t.kind.value, t.at) for t in targets(World((EXPOSED,), nodes=NODES))] == [
+        ("clusterIP", "10.96.0.7:80/tcp"),
+        ("clusterIP", "[fd00:96::7]:80/tcp"),
+        ("externalIP", "203.0.113.7:80/tcp"),
+        ("externalIP", "[2001:db8::7]:80/tcp"),
+        ("loadBalancer", "203.0.113.100:80/tcp"),
+        ("loadBalancer", "[2001:db8::100]:80/tcp"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("client", "row", "expect"),
+    [
+        (POD_1, 4, Expect.REACH),
+        (POD_2, 4, Expect.DROP),
+        (NODE_1, 4, Expect.DROP),
+        (NODE_2, 4, Expect.REACH),
+        (POD_2, 2, Expect.REACH),  # source ranges are of the load balancer's addresses alone
+        (POD_2, 0, Expect.REACH),
+        (HOST, 4, Expect.REACH),  # its address is not known
+    ],
+)
+def test_source_ranges_keep_clients_from_the_load_balancer(client: Client, row: int, expect: Expect) -> None:
+    found = expected(World((EXPOSED,), (piece((READY, "node-1")),)), client, row)
+    assert found.expect is expect
+    if expect is Expect.DROP:
+        assert found.why == f"{client.addresses[0]} is not within loadBalancerSourceRanges"
+
+
+def test_an_external_address_follows_the_external_policy_for_strangers_alone() -> None:
+    local = replace_fields(EXPOSED, spec=replace_fields(EXPOSED.spec, external_traffic_policy="Local"))
+    world = World((local,), (piece((READY, "node-1")),))
+    assert expected(world, POD_2, 2).expect is Expect.REACH
+    assert expected(world, HOST, 2).expect is Expect.REACH  # through node-1, which has the endpoint
+
+
+@pytest.mark.parametrize(
+    ("client", "row", "expect"),
+    [(NODE_1, 2, Expect.NOT_REACH), (NODE_1, 0, Expect.REFUSE), (POD_1, 2, Expect.REFUSE)],
+)
+def test_what_a_node_sends_to_an_external_address_without_endpoints_may_go_out(
+    client: Client, row: int, expect: Expect
+) -> None:
+    found = expected(World((EXPOSED,)), client, row)
+    assert found == Expectation(expect, "selector app=web matches no pod")
 
 
 @pytest.mark.parametrize("spec", [{"cluster_ip": "None"}, {"type": "ExternalName"}, {"cluster_ip": ""}])
@@ -169,6 +244,10 @@ JUDGED = {
     (Saw.REACHED, Expect.REFUSE): Verdict.WRONG,
     (Saw.TIMED_OUT, Expect.REFUSE): Verdict.WRONG,
     (Saw.SILENT, Expect.REFUSE): Verdict.WRONG,
+    (Saw.REFUSED, Expect.NOT_REACH): Verdict.EMPTY,
+    (Saw.TIMED_OUT, Expect.NOT_REACH): Verdict.EMPTY,
+    (Saw.SILENT, Expect.NOT_REACH): Verdict.EMPTY,
+    (Saw.UNREACHABLE, Expect.NOT_REACH): Verdict.EMPTY,
     (Saw.TIMED_OUT, Expect.DROP): Verdict.KEPT_LOCAL,
     (Saw.SILENT, Expect.DROP): Verdict.KEPT_LOCAL,
     (Saw.DROPPED, Expect.DROP): Verdict.KEPT_LOCAL,

@@ -14,7 +14,7 @@ from clusterip.kernel import links, netns
 from clusterip.kernel.run import run
 from clusterip.lab.check.probe import Prober
 from clusterip.lab.check.values import Client, ClientKind, Outcome, Saw, Target
-from clusterip.services.table import Protocol
+from clusterip.services.table import FrontendKind, Protocol
 
 pytestmark = pytest.mark.kernel
 
@@ -131,3 +131,10 @@ async def test_tries_that_time_out_wait_side_by_side(space: str) -> None:
 async def test_a_client_that_is_gone_is_told_from_a_port_that_fails() -> None:
     outcome = await attempt("t-not-there", target(80))
     assert (outcome.saw, outcome.detail) == (Saw.CLIENT_GONE, "node-1 is gone")
+
+
+@pytest.mark.parametrize("kind", [FrontendKind.EXTERNAL_IP, FrontendKind.LOAD_BALANCER])
+async def test_this_machine_does_not_ask_addresses_that_it_has_no_route_to(space: str, kind: FrontendKind) -> None:
+    target = Target("default", "web", "", "TCP", "203.0.113.7", 80, kind=kind)
+    outcome = await Prober(timeout=1.0)(Client("host", ClientKind.HOST, space, "node-1"), target)
+    assert outcome.saw is Saw.NOT_TRIED

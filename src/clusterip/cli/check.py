@@ -12,6 +12,7 @@ import click
 
 from clusterip.cli import options
 from clusterip.lab.check.values import Cell, ClientKind, Expect, Report, Row, Saw, Verdict
+from clusterip.services.table import FrontendKind
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,24 +21,28 @@ if TYPE_CHECKING:
 
 HELP = """Reach every Service port from every kind of client: each node, a pod on each node, and this machine itself if
 the cluster was brought up with --host-access. A node where no pod is free to ask gets one for the time of the check.
+Asked are ClusterIPs, external IPs, addresses of load balancers (but those with ipMode Proxy) and, of a node port, each
+node; of both families.
 
 TCP ports are connected to, UDP ports are sent a datagram, DNS ports are asked a question. With SERVICE ("web",
 "default/web"), only those.
 
 Exit status: 0 all reach; 1 something does not, be it because nothing stands behind it; 2 it could not be asked.
 Silence of a UDP port is not held against it: servers may stay silent, and a kernel refuses only so many datagrams a
-second. What a traffic policy keeps from a client is not held against a port either.
+second. What a traffic policy or source ranges keep from a client is not held against a port either.
 
 \b
 -o json prints one object:
   allReach  true or false          seconds  how long the check took
   counts    tries by verdict       clients  [{name, kind: node|pod|host, node}]
-  ports     [{service, portName, protocol, address, port, nodePortOf: node or null,
+  ports     [{service, portName, protocol, address, port, kind, nodePortOf: node or null,
               results: [{client, verdict, saw, milliseconds, detail, expected, because}]}]
-  verdict   ok, empty (refused, and nothing is ready), kept local (a traffic policy),
+  kind      clusterIP, externalIP, loadBalancer, nodePort
+  verdict   ok, empty (refused, and nothing is ready), kept local (a traffic policy, or source ranges),
             unknown (silence), wrong (the API says otherwise)
   saw       reached, refused, timed out, silent, dropped, unreachable, not tried
-  expected  reach, refuse, drop, by what the API said just then; because: its reason
+  expected  reach, refuse, drop, not reach (refused, or gone out to whoever has the address), by what the API said
+            just then; because: its reason
 """
 
 SIGNS = {Verdict.OK: "●", Verdict.EMPTY: "○", Verdict.KEPT_LOCAL: "◌", Verdict.UNKNOWN: "?", Verdict.WRONG: "✗"}
@@ -52,10 +57,11 @@ STYLES = {
 MEANS = {
     Verdict.OK: "reached",
     Verdict.EMPTY: "refused, rightly: nothing is ready",
-    Verdict.KEPT_LOCAL: "dropped, rightly: a traffic policy",
+    Verdict.KEPT_LOCAL: "dropped, rightly: a traffic policy or source ranges",
     Verdict.UNKNOWN: "silence, which says neither yes nor no, or not tried",
     Verdict.WRONG: "not what the API says",
 }
+_PLACES = {FrontendKind.EXTERNAL_IP: " external IP", FrontendKind.LOAD_BALANCER: " load balancer"}
 
 
 @click.command(help=HELP)
@@ -147,7 +153,8 @@ def _told(row: Row, alike: Sequence[Cell]) -> "Text":
 
 
 def _where(row: Row) -> str:
-    return row.target.at + (f" on {row.target.node}" if row.target.node else "")
+    place = f" on {row.target.node}" if row.target.node else ""
+    return row.target.at + (_PLACES.get(row.target.kind) or place)
 
 
 def _letters(number: int) -> list[str]:

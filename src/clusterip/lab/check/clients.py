@@ -35,13 +35,14 @@ async def check_cluster(name: str, question: Question) -> Report:
 
 def clients(plan: Plan, pods: dict[str, objects.Pod]) -> tuple[Client, ...]:
     """`pods`: one a node, by the node's name. The columns of the matrix, nodes first."""
-    nodes = [Client(node, ClientKind.NODE, plan.netns(node), node) for node in plan.node_names]
+    nodes = [Client(node, ClientKind.NODE, plan.netns(node), node, plan.node_ips(node)) for node in plan.node_names]
     inside = [
         Client(
             f"pod {pod.metadata.namespace}/{pod.metadata.name}",
             ClientKind.POD,
             namespace_name(prefix(plan.name), pod),
             node,
+            tuple(ip.ip for ip in pod.status.pod_ips) or (pod.status.pod_ip,),
         )
         for node, pod in sorted(pods.items(), key=lambda item: plan.node_names.index(item[0]))
     ]

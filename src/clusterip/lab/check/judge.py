@@ -14,7 +14,9 @@ def verdict(outcome: Outcome, expectation: Expectation) -> Verdict:
             return Verdict.OK
         case Saw.SILENT, Expect.REACH:
             return Verdict.UNKNOWN
-        case Saw.REFUSED, Expect.REFUSE:
+        case Saw.REFUSED, Expect.REFUSE | Expect.NOT_REACH:
+            return Verdict.EMPTY
+        case (Saw.TIMED_OUT | Saw.SILENT | Saw.DROPPED | Saw.UNREACHABLE, Expect.NOT_REACH):
             return Verdict.EMPTY
         case (Saw.TIMED_OUT | Saw.SILENT | Saw.DROPPED, Expect.DROP):
             return Verdict.KEPT_LOCAL
@@ -72,6 +74,7 @@ def _row(row: Row) -> dict[str, object]:
         "protocol": target.protocol,
         "address": target.address,
         "port": target.port,
+        "kind": target.kind.value,
         "nodePortOf": target.node or None,
         "results": [
             {

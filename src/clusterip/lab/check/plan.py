@@ -1,15 +1,18 @@
 """What to try, and what the API lets one expect of it. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
 
 from clusterip.lab.check.values import Client, ClientKind, Expect, Expectation, Target
-from clusterip.model.objects import Endpoint, EndpointSlice, Namespace, Node, Pod, Service, ServicePort
+from clusterip.model.objects import Endpoint, EndpointSlice, Namespace, Node, Pod, Service
 from clusterip.services.resolve import SERVICE_NAME_LABEL, ZONE_LABEL, NodeContext, is_served, resolve
 from clusterip.services.route import Dropped, Packet, Policy, Rejected, Source, route
-from clusterip.services.table import Family, Protocol
+from clusterip.services.table import Entry, Family, FrontendKind
+
+FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
+_KINDS = tuple(FrontendKind)
+_NOWHERE: Mapping[Family, str] = {"IPv4": "0.0.0.0", "IPv6": "::"}  # noqa: S104  (a source, to which nothing is bound)
 
 
 @dataclass(frozen=True)  # no slots: the indexes are made once, when first asked
@@ -48,39 +51,44 @@ class World:
 
 
 def targets(world: World, wanted: Sequence[str] = ()) -> tuple[Target, ...]:
-    """Every ClusterIP port, and every node port at every node's address, of the Services `wanted` ("web" in any
-    namespace, "default/web"; none: all). Services that are on their way out, or whose namespace is, are left out."""
+    """Every port at every address of the Services `wanted` ("web" in any namespace, "default/web"; none: all): the
+    ClusterIPs, external IPs, those of load balancers that proxies answer for, and every node's own for a node port.
+    Services that are on their way out, or whose namespace is, are left out."""
     leaving = {n.metadata.name for n in world.namespaces if n.metadata.deletion_timestamp}
     found: list[Target] = []
     for service in world.services:
-        meta, spec = service.metadata, service.spec
+        meta = service.metadata
         full = f"{meta.namespace}/{meta.name}"
         if meta.deletion_timestamp or meta.namespace in leaving or not is_served(service):
             continue
         if wanted and meta.name not in wanted and full not in wanted:
             continue
-        for port in spec.ports or ():
-            addresses = spec.cluster_ips or (spec.cluster_ip,)
-            found += [_target(service, port, address, port.port) for address in addresses]
-            if port.node_port:
-                found += [
-                    _target(service, port, address, port.node_port, node.metadata.name)
-                    for node in world.nodes
-                    for address in internal_addresses(node)
-                    if any((":" in a) == (":" in address) for a in addresses)
-                ]
+        entries = (e for family in FAMILIES for e in resolve(service, (), NodeContext(""), family))
+        found += [target for entry in entries for target in _targets(entry, world.nodes)]
     return tuple(sorted(found, key=_order))
 
 
-def _order(target: Target) -> tuple[str, str, bool, int, str, str, str]:
-    """Within a Service: its own ports first, then its node ports."""
+def _targets(entry: Entry, nodes: Sequence[Node]) -> Iterator[Target]:
+    for kind, address, port, _ in entry.frontends():
+        if kind is not FrontendKind.NODE_PORT:
+            yield _target(entry, kind, address, port)
+            continue
+        for node in nodes:
+            for own in internal_addresses(node):
+                if (":" in own) == (entry.family == "IPv6"):
+                    yield _target(entry, kind, own, port, node.metadata.name)
+
+
+def _order(target: Target) -> tuple[str, str, int, int, str, str, str, str]:
+    """Within a Service: its own addresses first, node ports last."""
     return (
         target.namespace,
         target.service,
-        bool(target.node),
+        _KINDS.index(target.kind),
         target.port,
         target.protocol,
         target.node,
+        target.family,
         target.address,
     )
 
@@ -89,16 +97,17 @@ def internal_addresses(node: Node) -> tuple[str, ...]:
     return tuple(a.address for a in node.status.addresses if a.type == "InternalIP")
 
 
-def _target(service: Service, port: ServicePort, address: str, number: int, node: str = "") -> Target:
+def _target(entry: Entry, kind: FrontendKind, address: str, number: int, node: str = "") -> Target:
     return Target(
-        namespace=service.metadata.namespace,
-        service=service.metadata.name,
-        port_name=port.name,
-        protocol=cast(Protocol, port.protocol),
+        namespace=entry.name.namespace,
+        service=entry.name.service,
+        port_name=entry.name.port,
+        protocol=entry.protocol,
         address=address,
         port=number,
+        kind=kind,
         node=node,
-        dns=port.port == 53 or port.name in ("dns", "dns-tcp"),
+        dns=entry.port == 53 or entry.name.port in ("dns", "dns-tcp"),
     )
 
 
@@ -114,18 +123,31 @@ def expectation(world: World, target: Target, client: Client) -> Expectation:
     service = world.service(target)
     slices = world.slices_of(service)
     node = target.node or client.node
-    family: Family = "IPv6" if ":" in target.address else "IPv4"
-    entries = resolve(service, slices, NodeContext(node, world.zones.get(node, "")), family)
-    packet = Packet(_source(target, client), "", target.address, target.port, target.protocol)
+    entries = resolve(service, slices, NodeContext(node, world.zones.get(node, "")), target.family)
+    sender = client.address(target.family)
+    # Whether source ranges admit somebody without a known address cannot be said.
+    anybody = [replace(entry, source_ranges=()) for entry in entries]
+    packet = Packet(
+        _source(target, client), sender or _NOWHERE[target.family], target.address, target.port, target.protocol
+    )
     known = _endpoints(slices, target)
     ready = sum(endpoint.conditions.ready is not False for endpoint in known)
     says = f"{ready} of {len(known)} endpoints ready"
-    outcomes = route(entries, packet, Policy(node_port_addresses=frozenset({target.address} if target.node else ())))
+    policy = Policy(node_port_addresses=frozenset({target.address} if target.node else ()))
+    outcomes = route(entries if sender else anybody, packet, policy)
     if Rejected() in outcomes:
-        return Expectation(Expect.REFUSE, says if known else _why_empty(world, service, target))
+        # Iptables mode refuses for external addresses what comes in or through, not what a node sends itself.
+        goes_out = client.kind is ClientKind.NODE and target.kind in (
+            FrontendKind.EXTERNAL_IP,
+            FrontendKind.LOAD_BALANCER,
+        )
+        expect = Expect.NOT_REACH if goes_out else Expect.REFUSE
+        return Expectation(expect, says if known else _why_empty(world, service, target))
     if Dropped() in outcomes:
-        policy = "externalTrafficPolicy" if target.node else "internalTrafficPolicy"
-        return Expectation(Expect.DROP, f"{says}, none on {node}, and {policy} is Local")
+        if Dropped() not in route(anybody, packet, policy):
+            return Expectation(Expect.DROP, f"{sender} is not within loadBalancerSourceRanges")
+        field = "externalTrafficPolicy" if target.kind.external else "internalTrafficPolicy"
+        return Expectation(Expect.DROP, f"{says}, none on {node}, and {field} is Local")
     return Expectation(Expect.REACH, says)
 
 
@@ -142,11 +164,10 @@ def _source(target: Target, client: Client) -> Source:
 
 def _endpoints(slices: Iterable[EndpointSlice], target: Target) -> list[Endpoint]:
     """All endpoints that have this port in the target's family, ready or not."""
-    family = "IPv6" if ":" in target.address else "IPv4"
     return [
         endpoint
         for piece in slices
-        if piece.address_type == family
+        if piece.address_type == target.family
         and any(
             (port.name or "") == target.port_name and (port.protocol or "TCP") == target.protocol and port.port
             for port in piece.ports or ()

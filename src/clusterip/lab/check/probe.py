@@ -14,6 +14,7 @@ import time
 
 from clusterip.kernel import netns, sysctl
 from clusterip.lab.check.values import Client, ClientKind, Outcome, Saw, Target
+from clusterip.services.table import FrontendKind
 
 ALONE = 0.01  # seconds a try has the floor for itself
 AT_ONCE = 256  # tries that may wait at the same time: each holds a file descriptor
@@ -24,6 +25,8 @@ FAILURES = {errno.ETIMEDOUT: Saw.TIMED_OUT, errno.EPERM: Saw.DROPPED}
 # include/uapi/linux/in6.h. Where all namespaces are of one kernel, a refusal comes back while connect() still holds the
 # socket. Over IPv4 who waits for the socket is told at once; over IPv6 only with this, else when a second has passed.
 IPV6_RECVERR = 25
+# Addresses from outside the cluster, to which this machine has no route through it.
+_ELSEWHERE = frozenset({FrontendKind.EXTERNAL_IP, FrontendKind.LOAD_BALANCER})
 
 
 class Prober:
@@ -44,6 +47,8 @@ class Prober:
     async def _try(self, client: Client, target: Target) -> Outcome:
         if client.kind is ClientKind.HOST and ":" in target.address and not sysctl.has_ipv6():
             return Outcome(Saw.NOT_TRIED, detail="this machine has IPv6 switched off")
+        if client.kind is ClientKind.HOST and target.kind in _ELSEWHERE:
+            return Outcome(Saw.NOT_TRIED, detail="this machine has routes to ClusterIPs alone")
         try:
             link = _open(client, target)
         except netns.NamespaceFailed:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from clusterip.services.table import Protocol
+from clusterip.services.table import Family, FrontendKind, Protocol
 
 
 class ClientKind(Enum):
@@ -18,6 +18,11 @@ class Client:
     kind: ClientKind
     netns: str  # its named network namespace; "": our own
     node: str  # whose rules its packets meet
+    addresses: tuple[str, ...] = ()  # that it sends from, one a family; (): not known
+
+    def address(self, family: Family) -> str:
+        """ "": it has none, or none that is known."""
+        return next((a for a in self.addresses if (":" in a) == (family == "IPv6")), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class Target:
     protocol: Protocol
     address: str
     port: int
+    kind: FrontendKind = FrontendKind.CLUSTER_IP
     node: str = ""  # of a node port: the node whose address this is
     dns: bool = False  # asked a real question instead of a greeting
 
@@ -43,6 +49,10 @@ class Target:
         """ "10.96.0.10:53/udp", "[fd00:96::a]:53/udp"."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"{host}:{self.port}/{self.protocol.lower()}"
+
+    @property
+    def family(self) -> Family:
+        return "IPv6" if ":" in self.address else "IPv4"
 
 
 class Saw(Enum):
@@ -68,7 +78,8 @@ class Outcome:
 class Expect(Enum):
     REACH = "reach"
     REFUSE = "refuse"  # no node has a usable endpoint
-    DROP = "drop"  # other nodes have one, but the traffic policy keeps to a node that has none
+    NOT_REACH = "not reach"  # the same, where not every mode refuses: it may go out to whoever has the address
+    DROP = "drop"  # a traffic policy keeps to a node that has none, or source ranges leave the client out
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +91,7 @@ class Expectation:
 class Verdict(Enum):
     OK = "ok"
     EMPTY = "empty"  # not reached, and rightly: the API says that nothing stands behind it
-    KEPT_LOCAL = "kept local"  # not reached, and rightly: a traffic policy wants it so
+    KEPT_LOCAL = "kept local"  # not reached, and rightly: a traffic policy, or source ranges, want it so
     UNKNOWN = "unknown"  # silence of a UDP port says neither yes nor no; or not tried
     WRONG = "wrong"  # the API says otherwise
 
