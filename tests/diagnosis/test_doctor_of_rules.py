@@ -22,6 +22,7 @@ from tests.diagnosis.clothes import (
     WEB_RULES,
     Row,
     as_json,
+    findings,
     holds,
     named,
 )
@@ -231,3 +232,40 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS, ids=named)
 def test_a_fault_in_other_clothes_has_the_same_id(row: Row) -> None:
     holds(row)
+
+
+def in_ipv6(text: str) -> str:
+    """The same dump as ip6tables-save prints it, of the addresses that dual-stack Services have beside."""
+    for four, six in (
+        ("iptables-save", "ip6tables-save"),
+        ("10.244.0.0/16", "fd00:1::/32"),
+        ("10.96.0.20/32", "fd00:96::20/128"),
+        ("10.244.1.5/32", "fd00:1:1::5/128"),
+        ("10.244.2.6/32", "fd00:1:2::6/128"),
+        ("10.244.1.5:80", "[fd00:1:1::5]:80"),
+        ("10.244.2.6:80", "[fd00:1:2::6]:80"),
+    ):
+        text = text.replace(four, six)
+    return text
+
+
+UNMARKED = "\n".join(line for line in WEB_RULES.split("\n") if " ! -s " not in line)
+
+
+@pytest.mark.parametrize("headed", [True, False])
+@pytest.mark.parametrize(
+    ("four", "six", "named"),
+    [
+        (WEB_RULES, in_ipv6(WEB_RULES), ""),
+        (UNMARKED, in_ipv6(WEB_RULES), "10.96.0.20:80/tcp"),
+        (WEB_RULES, in_ipv6(UNMARKED), "[fd00:96::20]:80/tcp"),
+    ],
+    ids=["both marked", "IPv6 alone", "IPv4 alone"],
+)
+def test_two_families_in_one_file_are_told_apart(four: str, six: str, named: str, *, headed: bool) -> None:
+    joined = four + six
+    if not headed:
+        joined = "\n".join(line for line in joined.split("\n") if not line.startswith("#"))
+    found = [f.message for f in findings(joined) if f.id == "masquerade-missing"]
+    assert len(found) == bool(named)
+    assert all(f"No rule marks connections to {named} for" in message for message in found)

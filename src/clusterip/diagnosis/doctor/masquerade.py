@@ -20,11 +20,17 @@ _CONFIG = "set clusterCIDR (the pods' range) in kube-proxy's configuration, and 
 
 def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
     for source in known.iptables:
-        yield from _of_iptables(known, source, [p for p in programs if p.file == source.file and p.form == "iptables"])
+        yield from _of_iptables(known, source, [p for p in programs if _is_of(p, source)])
         yield from _twice(source)
         yield from _everything(source)
     for rules in known.nft:
         yield from _of_nft(known, rules, [p for p in programs if p.file == rules.file and p.form == "nftables"])
+
+
+def _is_of(p: Programmed, source: Sourced[Saved]) -> bool:
+    """One file may hold both families, and both variants, one after the other."""
+    own = (p.form, p.file, p.variant) == ("iptables", source.file, source.values.variant)
+    return own and (":" in p.frontend.address) == (source.values.family == "ip6")
 
 
 def _of_iptables(known: Known, source: Sourced[Saved], programs: Sequence[Programmed]) -> Iterator[Finding]:

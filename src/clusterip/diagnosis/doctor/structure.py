@@ -155,11 +155,14 @@ def _not_hooked(known: Known, refusals: Sequence[Refusal]) -> Iterator[Finding]:
         if table is None or "FORWARD" not in table.chains:
             continue
         reached = reached_from(table)
-        chains = {r.chain: r for r in refusals if r.file == source.file and r.form == "iptables"}
+        ours = [r for r in refusals if r.form == "iptables" and r.file == source.file]
+        six = source.values.family == "ip6"  # one file may hold both families, one after the other
+        ours = [r for r in ours if (":" in r.frontend.address) == six]
+        chains = {r.chain: r for r in ours}
         for chain, refusal in sorted(chains.items()):
             if "FORWARD" in reached.get(chain, frozenset()) or not refusal.frontend.address:
                 continue
-            count = sum(r.chain == chain and r.file == source.file for r in refusals)
+            count = sum(r.chain == chain for r in ours)
             hooks = ", ".join(sorted(reached.get(chain, ()))) or "none"
             more = f" (and {count - 1} more)" if count > 1 else ""
             message = f"filter/{chain} refuses {refusal.frontend}{more}, but FORWARD does not jump to it (it is "
