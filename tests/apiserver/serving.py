@@ -89,14 +89,13 @@ async def running(settings: Settings = SETTINGS) -> AsyncIterator[Api]:
     listener = bound("127.0.0.1", 0)
     async with assembled(settings) as parts, asyncio.TaskGroup() as group:
         await step(parts.registry)
-        server = Server(configured(parts.app, settings))
+        server = Server(configured(parts.app, settings), parts.app.stopping)
         group.create_task(server.serve([listener]))
         try:
             async with aiohttp.ClientSession() as session:
                 yield Api(f"http://127.0.0.1:{listener.getsockname()[1]}", parts, session)
         finally:
             parts.app.stopping.set()
-            server.should_exit = True
 
 
 def with_range(*cidrs: str, node_ports: tuple[int, int] = (30000, 32767)) -> Settings:

@@ -37,10 +37,11 @@ class Access:
     token: str = ""
 
     def tls(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str(self.ca_file) if self.ca_file else None)
-        if self.ca_file is None:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
+        if self.ca_file is not None:
+            return ssl.create_default_context(cafile=str(self.ca_file))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without reading the authorities of this machine
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
         return context
 
 
