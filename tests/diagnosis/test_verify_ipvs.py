@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.dataplane.ipvs.strategies_ipvs import configs
 from tests.dataplane.strategies import V4, V6, Pool, tables
+from tests.examples import share
 
 from clusterip.dataplane.ipvs import Config, compile_entry
 from clusterip.dataplane.ipvs.document import complete
@@ -64,7 +65,7 @@ def told(config: Config) -> Premises:
 
 
 @pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=share(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_what_the_dataplane_writes_of_a_table_is_equal_to_it(pool: Pool, data: st.DataObject) -> None:
     entries = list(data.draw(tables(pool)).values())
