@@ -1,10 +1,7 @@
 """A command line that cannot be used is answered as every other bad input: on what, what failed; a hint; status 2."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from tests.cli.calling import called
 
 WORDS = {
     "doctor --move foo": ("--move: 'foo' is unknown", "one of: nftables"),
@@ -37,20 +34,15 @@ WORDS = {
 }
 
 
-def run(words: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-c", "from clusterip.cli.main import main; main()", *words.split()]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, env={**os.environ, "NO_COLOR": "1"})
-
-
 @pytest.mark.parametrize("words", WORDS)
 def test_what_cannot_be_used_is_named_with_a_hint(words: str) -> None:
     message, hint = WORDS[words]
-    done = run(words)
+    done = called(*words.split())
     assert (done.stderr, done.stdout) == (f"error: {message}\nhint: {hint}\n", "")
-    assert done.returncode == 2
+    assert done.status == 2
 
 
 def test_no_word_at_all_shows_the_help() -> None:
-    done = run("")
+    done = called()
     assert "Commands:" in done.stderr
     assert "error:" not in done.stderr
