@@ -52,6 +52,20 @@ def test_a_backend_that_no_slice_holds_is_stale_and_one_that_lacks_is_missing() 
     assert "10.244.2.6:80" in found["missing-endpoint"].message
 
 
+def test_a_backend_that_only_rules_beneath_have_is_missing_for_sockets() -> None:
+    beneath = nat(service_rules("default/web", "10.96.0.20", 80, ["10.244.1.5:80", "10.244.2.6:80"]))
+    found = findings(text(maps(replace(WEB, cluster=WEB.cluster[:1]))), beneath, OBJECTS)
+    assert found["missing-endpoint"].message.startswith("10.244.2.6:80 is ready in the slices")
+
+
+@pytest.mark.parametrize("protocol", ["TCP", "SCTP"])
+def test_a_service_that_sockets_should_know_and_do_not_is_missing(protocol: str) -> None:
+    other = service("db", "10.96.0.30", 5432).replace("port: 5432", f"port: 5432, protocol: {protocol}")
+    slices = slice_of("db", ready("10.244.1.7"), f'{{name: "", port: 5432, protocol: {protocol}}}')
+    found = findings(text(maps()), OBJECTS, other + slices)
+    assert ("missing-endpoint" in found) == (protocol == "TCP")
+
+
 def test_a_slot_that_is_gone_refuses_its_share() -> None:
     whole = maps()
     found = findings(text(structs.replace(whole, slots=whole.slots[:1])), OBJECTS)

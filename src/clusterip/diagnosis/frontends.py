@@ -87,7 +87,7 @@ def _of_nft(facts: Facts) -> Iterator[Frontend]:
     for given in facts.nft:
         for table in given.ruleset:
             own = _addresses(table.sets.get("cluster-ips"))
-            for name in ("service-ips", "no-endpoint-services"):
+            for name in ("service-ips", "no-endpoint-services", "no-endpoints"):
                 for element in table.sets[name].elements if name in table.sets else ():
                     match element:
                         case n.Element(n.Concat((n.Address(address), n.Word(protocol), n.Number(port)))):

@@ -77,8 +77,12 @@ def _is_proxys(fired: Fired) -> bool:
 
 
 def _empty_by_map(fired: Fired, verdict: str) -> bool:
-    """kube-proxy's nftables layout: the verdict for an empty Service is a chain that rejects."""
-    return fired.table.endswith("kube-proxy") and fired.chain == "reject-chain" and verdict == "rejected"
+    """In nftables layouts, kube-proxy's and ours, the verdict for an empty Service is a chain that rejects."""
+    refusing = (fired.table.rpartition(" ")[2], fired.chain) in (
+        ("kube-proxy", "reject-chain"),
+        ("clusterip", "refuse"),
+    )
+    return refusing and verdict == "rejected"
 
 
 def _unconditional(text: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from clusterip.diagnosis.doctor import (
+    absent,
     affinity,
     chances,
     drift,
@@ -41,6 +42,7 @@ from clusterip.diagnosis.doctor.programmed import (
     names_by_digest,
 )
 from clusterip.diagnosis.doctor.programmed_nft import nft_frontends
+from clusterip.diagnosis.doctor.programmed_own import own_frontends
 from clusterip.diagnosis.facts import Input, merge
 from clusterip.diagnosis.findings import Finding
 from clusterip.rulesets.recognise import Recognised
@@ -94,6 +96,7 @@ def _programs(known: Known, choices: Sequence[Chains]) -> tuple[Programmed, ...]
             for p in iptables_frontends(source, chains, names)
         ),
         *(p for rules in known.nft for p in nft_frontends(rules)),
+        *(p for rules in known.nft for p in own_frontends(rules)),
         *ipvs_frontends(known),
         *sockets.socket_frontends(known),
     )
@@ -125,6 +128,7 @@ def _findings(known: Known, inputs: Sequence[Recognised], node: str) -> Iterator
     refused = refusals.refusals(known)
     told = [*refusals.find(known, refused, programs, explained), *refusals.blackholes(known, refused)]
     found += told
+    found += absent.find(known, programs, refused)
     found += modes.find(known, programs, any(f.id == "stale-mode-rules" for f in told))
     found += shadows.find(known, choices, any(f.id == "host-firewall" for f in found))
     found += structure.find(known, [r for r in refused if not r.local])

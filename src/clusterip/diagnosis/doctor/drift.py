@@ -25,11 +25,12 @@ def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
 
 
 def _against_api(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
-    """A ready backend is missing only if no program of the node sends to it."""
+    """A ready backend is missing only if no program of the node sends to it; what sockets ask counts apart, as no rule
+    mends it for them."""
     wants: dict[Key, Mapping[str, Wanted]] = {}
-    used: defaultdict[tuple[str, Frontend], set[str]] = defaultdict(set)
+    used: defaultdict[tuple[str, Frontend, bool], set[str]] = defaultdict(set)
     for p in programs:
-        used[p.name, p.frontend] |= {b for b, share in p.shares.items() if share}
+        used[p.name, p.frontend, p.form == "ebpf"] |= {b for b, share in p.shares.items() if share}
     told: set[tuple[str, str, str]] = set()
     for p in programs:
         key = p.key
@@ -51,7 +52,7 @@ def _against_api(known: Known, programs: Sequence[Programmed]) -> Iterator[Findi
         if unusable and not _of_this_node(p):
             yield from _once(told, _unusable(p, unusable, found))
         # A server of weight 0 is there: why it gets nothing is another question.
-        missing = [b for b in found.usable if b not in used[p.name, p.frontend] and b not in p.shares]
+        missing = [b for b in found.usable if b not in used[p.name, p.frontend, p.form == "ebpf"] and b not in p.shares]
         if missing and found.exact and not _of_this_node(p):
             yield from _once(told, _missing(p, missing, found.usable))
 
@@ -73,7 +74,7 @@ def _once(told: set[tuple[str, str, str]], finding: Finding) -> Iterator[Finding
 
 def _of_this_node(p: Programmed) -> bool:
     """A Local policy's chain holds this node's backends alone."""
-    return p.chain.startswith(("KUBE-SVL-", "KUBE-XLB-", "external-"))
+    return p.of_this_node or p.chain.startswith(("KUBE-SVL-", "KUBE-XLB-", "external-"))
 
 
 def _whose(p: Programmed) -> str:

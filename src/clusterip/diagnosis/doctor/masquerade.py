@@ -6,6 +6,8 @@ from ipaddress import ip_network
 from clusterip.diagnosis.doctor.hostfacts import route_to
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, service_name, share_list
+from clusterip.diagnosis.doctor.programmed_nft import asks_source
+from clusterip.diagnosis.doctor.programmed_own import TABLE as OWN_TABLE
 from clusterip.diagnosis.findings import Evidence, Finding, Level
 from clusterip.diagnosis.walk.surroundings import is_network, within
 from clusterip.rulesets import proxylog
@@ -133,12 +135,25 @@ def _wrong_source(known: Known, without: Sequence[Programmed]) -> Iterator[Findi
 
 
 def _of_nft(known: Known, source: Sourced[nft.Ruleset], programs: Sequence[Programmed]) -> Iterator[Finding]:
-    table = next((t for t in source.values if t.name == "kube-proxy"), None)
-    if table is None:
-        return
-    internal = [
-        p for p in programs if p.frontend.address and p.chain.startswith("service-") and "goto service-" in p.place.text
-    ]
+    for table in source.values:
+        own = table.name == OWN_TABLE
+        six = table.family == "ip6"
+        internal = [
+            p
+            for p in programs
+            if p.frontend.address and (":" in p.frontend.address) == six and (p.internal if own else _by_kube_proxy(p))
+        ]
+        if table.name == "kube-proxy" or own:
+            yield from _of_table(known, source, table, internal)
+
+
+def _by_kube_proxy(p: Programmed) -> bool:
+    return p.chain.startswith("service-") and "goto service-" in p.place.text
+
+
+def _of_table(
+    known: Known, source: Sourced[nft.Ruleset], table: nft.Table, internal: Sequence[Programmed]
+) -> Iterator[Finding]:
     everybody, some = _marks(table, "services")
     if some or not internal:
         return
@@ -161,17 +176,10 @@ def _marks(table: nft.Table, chain: str) -> tuple[bool, bool]:
         if not any(isinstance(s, nft.Mangle) or (isinstance(s, nft.Jump) and s.chain == "mark-for-masquerade")
                    for s in rule.statements):  # fmt: skip
             continue
-        asks = [s for s in rule.statements if isinstance(s, nft.Match) and _is_client(s.left)]
+        asks = [s for s in rule.statements if isinstance(s, nft.Match) and asks_source(s.left)]
         some |= bool(asks)
         everybody |= not asks
     return everybody, some
-
-
-def _is_client(expression: nft.Expression) -> bool:
-    match expression:
-        case nft.Payload(field="saddr") | nft.Meta(key="iifname" | "iif") | nft.Fib():
-            return True
-    return False
 
 
 # --- twice ------------------------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ class Programmed:
     place: Evidence
     scheduler: str = ""  # of ipvs
     internal: bool = False  # a ClusterIP, where the dump tells
+    of_this_node: bool = False  # these are this node's backends alone, for a Local policy's sake
 
     @property
     def key(self) -> Key:

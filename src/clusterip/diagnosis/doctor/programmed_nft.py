@@ -85,7 +85,7 @@ class Chains:
         found: dict[str, Fraction] = {}
         rest = Fraction(1)
         for rule in self._table.rules(chain):
-            if _of_some_clients(rule):
+            if of_some_clients(rule):
                 continue
             for backend, share in self._of_rule(rule):
                 found[backend] = found.get(backend, Fraction(0)) + rest * share
@@ -106,16 +106,16 @@ class Chains:
                     yield from self.shares(target).items()
                 case nft.Nat(kind="dnat", address=nft.Lookup(nft.Numgen(modulus=modulus), nft.Elements(elements))):
                     for element in elements:
-                        if backend := _backend(element.value, None):
+                        if backend := backend_of(element.value, None):
                             yield backend, Fraction(_width(element.key), modulus)
-                case nft.Nat(kind="dnat", address=address, port=port) if backend := _backend(address, port):
+                case nft.Nat(kind="dnat", address=address, port=port) if backend := backend_of(address, port):
                     yield backend, Fraction(1)
 
 
-def _of_some_clients(rule: nft.Rule) -> bool:
-    """It asks who the client is: remembered by affinity, of one address, of this node."""
+def of_some_clients(rule: nft.Rule) -> bool:
+    """It asks who the client is: remembered by affinity, of one address, of this node, by which interface it came."""
     return any(
-        isinstance(s, nft.Match) and any(_asks_source(e) for e in _parts(s.left)) and s.operator != "!="
+        isinstance(s, nft.Match) and any(asks_source(e) for e in _parts(s.left)) and s.operator != "!="
         for s in rule.statements
     )
 
@@ -124,9 +124,9 @@ def _parts(expression: nft.Expression) -> Sequence[nft.Expression]:
     return expression.parts if isinstance(expression, nft.Concat) else (expression,)
 
 
-def _asks_source(expression: nft.Expression) -> bool:
+def asks_source(expression: nft.Expression) -> bool:
     match expression:
-        case nft.Payload(field="saddr"):
+        case nft.Payload(field="saddr") | nft.Meta(key="iifname" | "iif"):
             return True
         case nft.Fib(by=by):
             return "saddr" in by
@@ -141,7 +141,7 @@ def _width(key: nft.Expression) -> int:
     return 1
 
 
-def _backend(address: nft.Expression | nft.Verdict | None, port: nft.Expression | None) -> str:
+def backend_of(address: nft.Expression | nft.Verdict | None, port: nft.Expression | None) -> str:
     match address, port:
         case nft.Concat((nft.Address(text), nft.Number(number))), _:
             return socket(text, number)

@@ -116,7 +116,7 @@ def _frontend(rule: ipt.Rule) -> Frontend:
 
 def _nft(source: Sourced[nft.Ruleset], table: nft.Table) -> Iterator[Refusal]:
     for held in table.sets.values():
-        if not held.name.startswith("no-endpoint-"):
+        if not held.name.startswith("no-endpoint"):
             continue
         asked = _line_of_map(source, table, held.name)
         for element in held.elements:

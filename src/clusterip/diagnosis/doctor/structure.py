@@ -98,7 +98,7 @@ def _missing_chains(source: Sourced[Saved], table: ipt.Table) -> Iterator[Findin
             if not target or target in table.chains:
                 continue
             place = source.rule(table.name, name, number, line_text(name, rule))
-            yield _no_chain(f"{table.name}/{target}", name, place)
+            yield _no_chain(table.name, target, name, place)
 
 
 def _nft_missing_chains(source: Sourced[nft.Ruleset], table: nft.Table) -> Iterator[Finding]:
@@ -107,22 +107,21 @@ def _nft_missing_chains(source: Sourced[nft.Ruleset], table: nft.Table) -> Itera
             target = element.value.chain if isinstance(element.value, (nft.Jump, nft.Goto)) else ""
             if target and target not in table.chains:
                 place = Evidence(f"map {held.name}: an element goes to {target}", source.file)
-                yield _no_chain(f"{table.family} {table.name}/{target}", f"map {held.name}", place)
+                yield _no_chain(f"{table.family} {table.name}", target, f"map {held.name}", place)
     for name, chain in table.chains.items():
         for number, rule in enumerate(chain.rules):
             for statement in rule.statements:
                 target = statement.chain if isinstance(statement, (nft.Jump, nft.Goto)) else ""
                 if target and target not in table.chains:
                     place = source.rule(f"{table.family} {table.name}", name, number, f"chain {name}: jump {target}")
-                    yield _no_chain(f"{table.family} {table.name}/{target}", name, place)
+                    yield _no_chain(f"{table.family} {table.name}", target, name, place)
 
 
-def _no_chain(object_: str, from_: str, place: Evidence) -> Finding:
-    chain = object_.rpartition("/")[2]
+def _no_chain(table: str, chain: str, from_: str, place: Evidence) -> Finding:
     message = f"{from_} leads to {chain}, and there is no such chain. The kernel holds no such program: either the "
     message += "dump is not whole, or it is a batch that the kernel would refuse as a whole."
     remedy = "kubectl rollout restart daemonset/kube-proxy -n kube-system   # then dump again: iptables-save"
-    return Finding("chain-missing", "E", object_, message, (place,), None, remedy)
+    return Finding("chain-missing", "E", f"{table}/{chain}", message, (place,), None, remedy)
 
 
 def _duplicates(source: Sourced[Saved], table: ipt.Table) -> Iterator[Finding]:

@@ -1,0 +1,75 @@
+"""Services that have backends, and that a node's program does not know at all. Pure."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from clusterip.diagnosis.doctor.backends import equal_shares, wanted
+from clusterip.diagnosis.doctor.known import Key, Known
+from clusterip.diagnosis.doctor.programmed import Frontend, Programmed
+from clusterip.diagnosis.doctor.refusals import Refusal
+from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.model.objects import Service
+from clusterip.services.resolve import is_served
+
+_FOR_SOCKETS = frozenset({"tcp", "udp"})
+
+
+class _Plane(NamedTuple):
+    """What answers together for one family on one node: all of its rules, or the maps that sockets ask."""
+
+    folder: str  # files of one node stand in one folder
+    sockets: bool
+    six: bool
+
+
+def find(known: Known, programs: Sequence[Programmed], refused: Sequence[Refusal]) -> Iterator[Finding]:
+    held: defaultdict[_Plane, dict[Frontend, Evidence]] = defaultdict(dict)
+    told = [(p.file, p.form, p.frontend, p.place) for p in programs]
+    told += [(r.file, r.form, r.frontend, r.place) for r in refused]
+    for file, form, frontend, place in told:
+        if frontend.address:
+            held[_Plane(file.rpartition("/")[0], form == "ebpf", ":" in frontend.address)][frontend] = place
+    asked = [a for key, service in known.services.items() if is_served(service) for a in _asked(known, key, service)]
+    for plane, there in held.items():
+        ours = [a for a in asked if a.frontend in there]
+        # A program that has none of these Services is of another cluster, or from another time.
+        for one in asked if ours else ():
+            if one.frontend not in there and _is_for(plane, one.frontend):
+                yield _finding(known, one, there[ours[0].frontend], len(ours))
+
+
+class _Asked(NamedTuple):
+    key: Key
+    name: str
+    frontend: Frontend
+    usable: Collection[str]
+
+
+def _asked(known: Known, key: Key, service: Service) -> Iterator[_Asked]:
+    """Its ClusterIPs with backends that any node should use."""
+    wants = wanted(known, key)
+    for port in service.spec.ports or ():
+        found = wants.get(port.name)
+        for address in service.spec.cluster_ips or (service.spec.cluster_ip,):
+            usable = found.of_family(six=":" in address).usable if found and found.exact else ()
+            if usable:
+                name = f"{key}:{port.name}" if port.name else str(key)
+                yield _Asked(key, name, Frontend(port.protocol.lower(), address, port.port), usable)
+
+
+def _is_for(plane: _Plane, frontend: Frontend) -> bool:
+    same = plane.six == (":" in frontend.address)
+    return same and (not plane.sockets or frontend.protocol in _FOR_SOCKETS)
+
+
+def _finding(known: Known, one: _Asked, other: Evidence, count: int) -> Finding:
+    message = f"Nothing in the kernel is for {one.frontend}, and the API has {equal_shares(one.usable)}; {count} "
+    message += (
+        f"other {'frontend of the API is' if count == 1 else 'frontends of the API are'} there. The proxy is not "
+    )
+    message += "applying updates, or the Service is newer than the dump."
+    shown = known.evidence("Service", one.key, f"clusterIP: {one.frontend.address}")
+    remedy = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
+    return Finding("missing-endpoint", "E", f"service {one.name}", message, (shown, other), Fraction(1), remedy)
