@@ -1,5 +1,7 @@
 """Rules of the house that no linter knows."""
 
+import doctest
+import importlib
 import re
 from pathlib import Path
 
@@ -24,6 +26,12 @@ def test_every_dataclass_is_frozen_and_slotted_or_says_why_not() -> None:
 def test_no_file_is_too_long_to_open() -> None:
     long = {str(p.relative_to(ROOT)): n for p in SOURCES if (n := len(p.read_text().splitlines())) > 500}
     assert not long
+
+
+def test_every_example_in_a_docstring_gives_what_it_says() -> None:
+    shown = [path for path in SOURCES if ">>> " in path.read_text()]
+    names = [".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in shown]
+    assert not [name for name in names if doctest.testmod(importlib.import_module(name)).failed]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
