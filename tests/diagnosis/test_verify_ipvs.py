@@ -14,6 +14,7 @@ from clusterip.dataplane.ipvs import Config, compile_entry
 from clusterip.dataplane.ipvs.document import complete
 from clusterip.dataplane.node import FromCIDR, FromInterface, Host
 from clusterip.diagnosis.facts import Facts, merge
+from clusterip.diagnosis.trace import Tracer
 from clusterip.diagnosis.verify.premises import Premises, premises
 from clusterip.diagnosis.verify.report import Verification
 from clusterip.diagnosis.verify.verify import verify_table
@@ -178,3 +179,14 @@ def test_without_a_listing_of_the_servers_nothing_is_claimed(pool: Pool) -> None
     found = verified(files, [web], told(config), ipv6=six)
     assert found.verdict == "unproven"
     assert "ipvsadm -Ln was not given" in found.unproven[0].what
+
+
+@pytest.mark.parametrize(("value", "kinds"), [("0", {"masquerade"}), ("1", set())])
+def test_what_conntrack_does_not_see_nothing_masquerades(value: str, kinds: set[str]) -> None:
+    files = {**written([WEB], CONFIG), "sysctl": f"net.ipv4.vs.conntrack = {value}\n"}
+    found = verified(files, [WEB], told(CONFIG))
+    assert {d.kind for d in found.differences} == kinds
+    for difference in found.differences:  # the walk of one packet says the same
+        source, destination, *_ = difference.witness.arguments.split()
+        answer = Tracer(read(files)).ask(source, destination)
+        assert not any(o.masquerade for o in answer.outcomes)

@@ -79,7 +79,8 @@ class IPVSSets:
             return lost(flow, f"ipvs {to.forward}", f"IPVS forwards by {to.forward}"), End.LOST
         port = to.port or cell.packet.destination_port
         here = self._of.surroundings.is_local(to.address) is True
-        return replace(flow, target=Socket(to.address, port)), End.ACCEPT if here else End.TAKEN
+        sent = replace(flow, target=Socket(to.address, port), tracked=flow.tracked and self._of.tracks)
+        return sent, End.ACCEPT if here else End.TAKEN
 
 
 def _key(service: VirtualService) -> tuple[str, str, int]:

@@ -19,6 +19,7 @@ from clusterip.rulesets.ipvs import Connections, RealServer, Services, VirtualSe
 
 _BINDING = frozenset({"dh", "lblc", "lblcr"})  # schedulers that bind a destination to one real server
 _QUIESCENT = "net.ipv4.vs.expire_quiescent_template"
+_CONNTRACK = "net.ipv4.vs.conntrack"  # of both families
 
 
 class Choice(NamedTuple):
@@ -137,12 +138,20 @@ class IPVS:
         """Whether a remembered client still gets it: one of weight 0 unless the kernel forgets such memories."""
         return server.weight != 0 or self.settings.number(_QUIESCENT) != 1
 
+    @property
+    def tracks(self) -> bool:
+        """Whether conntrack sees what IPVS sends on; if not, no nat table is asked, so nothing masquerades it. Where
+        nothing tells, it is as proxies have it: on."""
+        return self.settings.number(_CONNTRACK) != 0
+
     def _sent(self, service: VirtualService, to: RealServer, hook: str, branch: Branch, why: str) -> Judged:
         before = branch.packet
         if to.forward != "Masq":
             return replace(branch, note=f"IPVS forwards by {to.forward}, which is not modelled"), End.LOST
         port = to.port or before.destination_port
         after = replace(before, destination=to.address, destination_port=port, destination_rewritten=True)
+        if not self.tracks:
+            after = replace(after, state="UNTRACKED")
         fired = self._fired(service, hook, before, after, f"ipvs {socket(to.address, port)}", why)
         here = self.surroundings.is_local(to.address) is True
         return branch.fires(fired), End.ACCEPT if here else End.TAKEN
