@@ -5,6 +5,7 @@ Documents are drawn from the schemas themselves, so every field of every kind ta
 
 import copy
 import json
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -44,30 +45,46 @@ LIKELY = frozenset(
 )  # fmt: skip
 
 
+NOW_AND_THEN = st.integers(0, 30)  # 0: now
+
+
 @st.composite
-def values(draw: st.DrawFn, of: Type, depth: int) -> Any:
-    if draw(st.integers(0, 30)) == 0:
-        return None
+def or_null(draw: st.DrawFn, values: st.SearchStrategy[Any]) -> Any:
+    return None if draw(NOW_AND_THEN) == 0 else draw(values)
+
+
+# Made once for each type and depth: making strategies takes longer than drawing from them.
+@cache
+def values(of: Type, depth: int) -> st.SearchStrategy[Any]:
     match of:
         case Scalar(word):
-            return draw(SCALARS[word])
+            return or_null(SCALARS[word])
         case Sequence(item):
-            return draw(st.lists(values(item, depth - 1), max_size=3 if depth > 0 else 0))
+            return or_null(st.lists(values(item, depth - 1), max_size=3) if depth > 0 else st.builds(list))
         case Table(value):
-            return draw(st.dictionaries(WORDS, values(value, depth - 1), max_size=2 if depth > 0 else 0))
+            return or_null(
+                st.dictionaries(WORDS, values(value, depth - 1), max_size=2) if depth > 0 else st.builds(dict)
+            )
         case Struct():
-            return draw(structs(of, depth))
+            return or_null(structs(of, depth))
 
 
-@st.composite
-def structs(draw: st.DrawFn, of: Struct, depth: int) -> Object:
-    if depth <= 0:
-        return {}
+@cache
+def names(of: Struct) -> st.SearchStrategy[list[str]]:
     known = fields(of)
     likely = sorted(LIKELY & known.keys())
-    chosen = draw(st.lists(st.sampled_from(likely), unique=True)) if likely else []
-    chosen += draw(st.lists(st.sampled_from(sorted(known)), max_size=2)) if known else []
-    return {name: draw(values(known[name].type, depth - 1)) for name in chosen if name not in ("apiVersion", "kind")}
+    parts = [st.lists(st.sampled_from(likely), unique=True)] if likely else []
+    parts += [st.lists(st.sampled_from(sorted(known)), max_size=2)] if known else []
+    return st.tuples(*parts).map(lambda drawn: [n for part in drawn for n in part if n not in ("apiVersion", "kind")])
+
+
+@cache
+def structs(of: Struct, depth: int) -> st.SearchStrategy[Object]:
+    @st.composite
+    def drawn(draw: st.DrawFn) -> Object:
+        return {name: draw(values(fields(of)[name].type, depth - 1)) for name in draw(names(of))}
+
+    return drawn() if depth > 0 else st.builds(dict)
 
 
 def documents(resource: Resource) -> st.SearchStrategy[Object]:
