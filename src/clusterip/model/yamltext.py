@@ -39,7 +39,10 @@ class Document:
 def documents(text: bytes | str) -> Iterator[Document]:
     """Each document of a stream; empty ones have value None. Raises BadInput, saying where."""
     try:
+        aliases = "*" in text if isinstance(text, str) else b"*" in text
         for node in yaml.compose_all(text, Loader=_Loader):
+            if aliases and node and _size(node, {}) > _MOST_NODES:
+                raise BadInput("YAML: its aliases unfold to too much")
             unfolding = _Unfolding()
             value = unfolding.value(node, "") if node else None
             yield Document(value, tuple(unfolding.duplicates))
@@ -93,17 +96,23 @@ def _number(text: str) -> int | float:
     return int(number) if number.is_integer() and abs(number) < 1e21 else number
 
 
+def _size(node: Node, known: dict[int, int]) -> int:
+    """How many nodes this one unfolds to; each is looked at once, however often aliases name it."""
+    if isinstance(node, ScalarNode):
+        return 1
+    if id(node) not in known:
+        inner = node.value if isinstance(node, SequenceNode) else [value for _, value in node.value]
+        known[id(node)] = 1 + sum([_size(one, known) for one in inner])
+    return known[id(node)]
+
+
 class _Unfolding:
-    """One document on its way from nodes to values; counts what its aliases unfold to."""
+    """One document on its way from nodes to values."""
 
     def __init__(self) -> None:
         self.duplicates: list[str] = []
-        self.nodes = 0
 
     def value(self, node: Node, path: str) -> Any:
-        self.nodes += 1
-        if self.nodes > _MOST_NODES:
-            raise BadInput("YAML: its aliases unfold to too much")
         match node:
             case ScalarNode():
                 return _scalar(node)
