@@ -96,7 +96,7 @@ def _plain(value: object) -> object:
             return value
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """Refuses a key that is given twice: one of the two values would be lost without a word."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
