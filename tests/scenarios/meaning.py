@@ -29,14 +29,16 @@ from clusterip.dataplane.ebpf import document as maps
 from clusterip.dataplane.ebpf.compile import compile_entry as compile_for_sockets
 from clusterip.dataplane.ebpf.config import Config as SocketConfig
 from clusterip.dataplane.ebpf.plane import EBPF
-from clusterip.dataplane.iptables.plane import IPTables
+from clusterip.dataplane.iptables import outcomes as iptables_outcomes
 from clusterip.dataplane.ipvs import document as servers
 from clusterip.dataplane.ipvs.plane import IPVS
-from clusterip.dataplane.nftables.plane import NFTables
+from clusterip.dataplane.nftables import outcomes as nftables_outcomes
 from clusterip.dataplane.node import Detector, FromCIDR, FromInterface, Host
 from clusterip.model.objects import EndpointSlice, Service
 from clusterip.proxy.service_health import checks
+from clusterip.rulesets.iptables import Ruleset
 from clusterip.rulesets.nft.text import table_text
+from clusterip.rulesets.nft.values import Table
 from clusterip.services.notation import Destination
 from clusterip.services.resolve import SERVICE_NAME_LABEL, NodeContext, resolve
 from clusterip.services.route import Delivered, Dropped, Outcomes, Packet, Passed, Policy, Rejected, Source, route
@@ -185,8 +187,7 @@ def outcomes(dataplane: str, step: Step, sent: Packet, family: Family) -> Outcom
     table, host = entries(step, family), Host(node_addresses(family), pod_interface=BRIDGE)
     match dataplane:
         case "iptables":
-            legacy = IPTables(iptables_config(step.node, family), host)
-            return legacy.outcomes([legacy.compile(e) for e in table], sent)
+            return iptables_outcomes.walk(ruleset(step, family), sent, host)
         case "ipvs":
             virtual = IPVS(ipvs_config(step.node, family), host)
             return virtual.outcomes([virtual.compile(e) for e in table], sent)
@@ -195,8 +196,20 @@ def outcomes(dataplane: str, step: Step, sent: Packet, family: Family) -> Outcom
             above = sockets.outcomes([sockets.compile(e) for e in table], sent)
             if above != {Passed()}:
                 return above
-    tables = NFTables(nftables_config(step.node, family), host)
-    return tables.outcomes([tables.compile(e) for e in table], sent)
+    return nftables_outcomes.walk(nft_table(step, family), sent, host)
+
+
+@cache
+def ruleset(step: Step, family: Family) -> Ruleset:
+    """Of iptables mode; read once for all packets of a step, as the table below is."""
+    config = iptables_config(step.node, family)
+    return iptables_outcomes.program([iptables.compile_entry(e, config) for e in entries(step, family)], config)
+
+
+@cache
+def nft_table(step: Step, family: Family) -> Table:
+    config = nftables_config(step.node, family)
+    return nftables.program([nftables.compile_entry(e, config) for e in entries(step, family)], config)
 
 
 def health(step: Step, sent: Packet, family: Family) -> Answer | None:
@@ -233,8 +246,7 @@ def written(dataplane: str, step: Step, family: Family) -> str:
             config = iptables_config(step.node, family)
             return iptables.complete((iptables.compile_entry(e, config) for e in table), config)
         case "nftables":
-            tables = nftables_config(step.node, family)
-            return table_text(nftables.program([nftables.compile_entry(e, tables) for e in table], tables))
+            return table_text(nft_table(step, family))
         case "ipvs":
             virtual = ipvs_config(step.node, family)
             return servers.complete([ipvs.compile_entry(e, virtual) for e in table], virtual)
