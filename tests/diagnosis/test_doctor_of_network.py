@@ -1,6 +1,8 @@
 # ruff: noqa: E501  (a dump is as wide as its program prints it)
 """Firewalls, the connection table, the host: each fault in other clothes."""
 
+from fractions import Fraction
+
 import pytest
 from tests.diagnosis.clothes import (
     ALL,
@@ -279,3 +281,28 @@ def test_a_node_port_is_translated_by_the_node_that_has_the_address(flags: str, 
     )
     given = (exposed, slice_of("web", ready("10.244.1.5")), node, entry, own)
     assert [f.id for f in findings(*given) if f.id == "conntrack-blackhole"] == found
+
+
+ROUTE = "192.168.50.0/24 dev eth0 proto kernel scope link src 192.168.50.11\n"
+PAST = (
+    "tcp      6 58 SYN_SENT src=192.168.50.99 dst=10.96.0.20 sport=4000 dport=80 [UNREPLIED] src=192.168.50.12 "
+    "dst=192.168.50.99 sport=80 dport=4000 mark=0 use=1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("entry", "route", "found"),
+    [
+        (PAST, ROUTE, [Fraction(1, 2)]),
+        (PAST, "", []),
+        (PAST, ROUTE.replace("dev eth0", "via 10.0.0.1 dev eth0"), []),
+        (PAST, ROUTE.replace("eth0", "cni0"), []),  # what crosses the node's own bridge it sees
+        (PAST.replace(" [UNREPLIED]", ""), ROUTE, []),
+        (PAST.replace("dst=192.168.50.99", "dst=192.168.50.11"), ROUTE, []),  # masqueraded
+    ],
+    ids=["neighbours", "no route is known", "behind a router", "on the bridge", "answered", "masqueraded"],
+)
+def test_answers_of_a_backend_beside_the_client_go_past_the_node(entry: str, route: str, found: list[Fraction]) -> None:
+    rules = nat(service_rules(*WEB, ("192.168.50.12:80", "10.244.2.6:80")))
+    given = [text for text in (rules, entry, route) if text]
+    assert [f.share for f in findings(*given) if f.id == "masquerade-missing"] == found

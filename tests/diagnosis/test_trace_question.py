@@ -1,7 +1,9 @@
 """What people type: addresses, names, ports; and what cannot be meant."""
 
+from fractions import Fraction
+
 import pytest
-from tests.diagnosis.asking import ADDRESSES, ask, facts, filtered, ids, nat
+from tests.diagnosis.asking import ADDRESSES, ROUTES, ask, facts, filtered, ids, nat
 
 from clusterip.diagnosis.answer import Trace
 from clusterip.diagnosis.facts import Facts
@@ -237,3 +239,32 @@ def test_the_family_can_be_chosen_and_the_services_own_first_one_counts() -> Non
 def test_families_that_do_not_go_together_are_refused(source: str, to: str, family: Family | None, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         Tracer(facts(*BOTH)).ask(source, to, family=family)
+
+
+HOSTS = (
+    nat(
+        "PREROUTING -j KUBE-SERVICES",
+        "KUBE-SERVICES -d 10.96.0.20/32 -p tcp -m tcp --dport 80 -m statistic --mode random --probability 0.5 "
+        "-j DNAT --to-destination 192.168.50.12:8080",
+        "KUBE-SERVICES -d 10.96.0.20/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.9:8080",
+        chains="KUBE-SERVICES",
+    ),
+    ADDRESSES,
+    ROUTES,
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "share"),
+    [("outside:192.168.50.99", Fraction(1, 2)), ("outside:203.0.113.9", None), ("node", None)],
+    ids=["a neighbour", "behind a router", "the node itself"],
+)
+def test_the_answer_of_a_backend_beside_the_client_goes_past_the_node(source: str, share: Fraction | None) -> None:
+    found = [f for f in ask(*HOSTS, source=source).findings if f.id == "masquerade-missing"]
+    assert [f.share for f in found] == ([share] if share else [])
+    assert not found or [str(e) for e in found[0].evidence] == ["192.168.50.0/24 dev eth0"]
+
+
+def test_what_is_masqueraded_comes_back_through_the_node() -> None:
+    hidden = HOSTS[0].replace("COMMIT", "-A POSTROUTING -j MASQUERADE\nCOMMIT")
+    assert ids(ask(hidden, *HOSTS[1:], source="outside:192.168.50.99")) == []

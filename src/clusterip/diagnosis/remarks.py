@@ -6,6 +6,7 @@ from fractions import Fraction
 from clusterip.diagnosis.findings import Evidence, Finding
 from clusterip.diagnosis.outcomes import Reached, share
 from clusterip.diagnosis.packet import ICMP, socket
+from clusterip.diagnosis.reply import link
 from clusterip.diagnosis.sentences import service
 from clusterip.diagnosis.tracked import flows, translation
 from clusterip.diagnosis.walk.branch import Condition, End, Fired
@@ -234,6 +235,34 @@ def _hairpin(walked: Walked) -> Iterator[Finding]:
         yield Finding("hairpin-off", "E", name(walked), message, (), cost, remedy)
 
 
+def _beside(walked: Walked) -> Iterator[Finding]:
+    """Of the outcomes those where the backend is the client's neighbour."""
+    if walked.client.kind != "outside":
+        return
+    known, client = walked.hooks.surroundings, walked.packet.source
+    past = [
+        r
+        for r in walked.found
+        if r.verdict == "delivered"
+        and not r.branch.packet.source_rewritten
+        and link(known, client, r.branch.packet.destination)
+    ]
+    if not past:
+        return
+    backends = ", ".join(sorted({socket(r.branch.packet.destination, r.branch.packet.destination_port) for r in past}))
+    interface = link(known, client, past[0].branch.packet.destination)
+    message = f"client and backend ({backends}) are neighbours behind {interface}: the answer goes straight to the "
+    message += "client, past this node, so nothing translates it back, and the client refuses it"
+    evidence = tuple(
+        Evidence(f"{route.network} dev {route.interface}")
+        for address in (client, past[0].branch.packet.destination)
+        if (route := known.route(address))
+    )
+    remedy = f"masquerade it on this node: iptables -t nat -A POSTROUTING -s {client} -o {interface} -m conntrack "
+    remedy += "--ctstate DNAT -j MASQUERADE; or tell the proxy the pods' range (clusterCIDR)"
+    yield Finding("masquerade-missing", "E", name(walked), message, tuple(dict.fromkeys(evidence)), _cost(past), remedy)
+
+
 def _returning(walked: Walked) -> Iterator[Finding]:
     back = walked.back
     if back is None:
@@ -263,5 +292,6 @@ _LOOKS: tuple[Callable[[Walked], Iterable[Finding]], ...] = (
     _not_hooked,
     _tracked,
     _hairpin,
+    _beside,
     _returning,
 )

@@ -10,15 +10,15 @@ from clusterip.diagnosis.question import Client
 from clusterip.diagnosis.walk.branch import Branch, End, Fired
 from clusterip.diagnosis.walk.chain import Ended
 from clusterip.diagnosis.walk.hooks import Hooks, Socket, Translation
-from clusterip.diagnosis.walk.surroundings import Surroundings
+from clusterip.diagnosis.walk.surroundings import Surroundings, within
 
 
 class WayBack(NamedTuple):
     branch: Branch  # the likeliest way
     end: End
-    # It does not come by this node's rules, so nothing translates it back: it leaves another node, or it is handed
-    # from port to port of a bridge that asks no rules.
-    direct: Literal["", "elsewhere", "bridged"] = ""
+    # It does not come by this node's rules, so nothing translates it back: it leaves another node, it is handed from
+    # port to port of a bridge that asks no rules, or backend and client are neighbours on a link outside.
+    direct: Literal["", "elsewhere", "bridged", "beside"] = ""
 
 
 def way_back(hooks: Hooks, client: Client, first: Packet, last: Packet) -> WayBack:
@@ -40,6 +40,8 @@ def way_back(hooks: Hooks, client: Client, first: Packet, last: Packet) -> WayBa
     answers = Branch(back).fires(Fired("backend", "", "", "", -1, "answers", back, back))
     if not last.source_rewritten and client.kind == "outside" and _elsewhere(known, last.destination):
         return WayBack(answers, End.ACCEPT, "elsewhere")
+    if not last.source_rewritten and client.kind == "outside" and link(known, client.address, last.destination):
+        return WayBack(answers, End.ACCEPT, "beside")
     if not last.source_rewritten and client.kind == "pod" and _bridged(known, client.address, last.destination):
         return WayBack(answers, End.ACCEPT, "bridged")
     returning = with_(
@@ -60,6 +62,16 @@ def _elsewhere(known: Surroundings, backend: str) -> bool:
     """Known to be behind another node."""
     route = known.route(backend)
     return bool(route and route.via)
+
+
+def link(known: Surroundings, client: str, backend: str) -> str:
+    """The interface behind which both are known to be neighbours, and not this node's own pods; "": they are not."""
+    one, other = known.route(client), known.route(backend)
+    if one is None or other is None or one.via or other.via or client == backend or backend in known.local:
+        return ""
+    ours = any(within(address, r) for address in (client, backend) for r in known.pod_ranges)
+    anywhere = one.network.endswith("/0") or other.network.endswith("/0")
+    return "" if ours or anywhere or one.interface != other.interface else one.interface
 
 
 def _bridged(known: Surroundings, client: str, backend: str) -> bool:

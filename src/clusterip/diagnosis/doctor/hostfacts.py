@@ -47,6 +47,7 @@ class Leaving(NamedTuple):
     device: str
     source: str  # that the host's own packets get by it; "": the first of the device
     place: Evidence
+    via: str = ""  # the router; "": it is behind the device itself
 
 
 def route_to(known: Known, address: str) -> Leaving | None:
@@ -60,8 +61,16 @@ def route_to(known: Known, address: str) -> Leaving | None:
             if best is None or length > best[0]:
                 hop = route.hops[0]
                 text = f"{route.destination} dev {hop.device}" + (f" src {route.source}" if route.source else "")
-                best = (length, Leaving(hop.device, route.source, given.at(route.line, text)))
+                best = (length, Leaving(hop.device, route.source, given.at(route.line, text), hop.gateway))
     return best[1] if best else None
+
+
+def neighbours(known: Known, client: str, backend: str) -> tuple[Leaving, ...]:
+    """The routes to both, where they lead to neighbours on a link outside; (): they do not, or nothing tells."""
+    one, other = route_to(known, client), route_to(known, backend)
+    if one is None or other is None or one.via or other.via or one.device != other.device:
+        return ()
+    return () if client == backend or one.device.startswith(_NOT_OWN) else tuple(dict.fromkeys((one, other)))
 
 
 def _length(destination: str, address: str) -> int:

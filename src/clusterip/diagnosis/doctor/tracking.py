@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from clusterip.diagnosis.doctor.backends import wanted
-from clusterip.diagnosis.doctor.hostfacts import node_addresses
+from clusterip.diagnosis.doctor.hostfacts import Leaving, neighbours, node_addresses
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, names_by_address, share_list
 from clusterip.diagnosis.findings import Evidence, Finding
@@ -64,6 +65,7 @@ def _of_services(known: Known, source: Sourced[Entries], serving: Mapping[Fronte
     own = node_addresses(known)
     here = _addresses_here(known, source.file)
     untranslated: defaultdict[Frontend, list[Entry]] = defaultdict(list)
+    past: defaultdict[Frontend, list[Entry]] = defaultdict(list)
     elsewhere: defaultdict[tuple[Frontend, str], list[Entry]] = defaultdict(list)
     for entry in source.values.entries:
         frontend = _frontend(entry, serving, own)
@@ -75,8 +77,12 @@ def _of_services(known: Known, source: Sourced[Entries], serving: Mapping[Fronte
             # A node port that answers is another node's, and silence of one may be its policy: that one translates it.
             if frontend.address or (entry.unreplied and (here is None or entry.original.destination in here)):
                 untranslated[frontend].append(entry)
+        elif entry.unreplied and entry.reply.destination == entry.original.source and _beside(known, entry):
+            past[frontend].append(entry)
         elif listener.backends and backend not in listener.backends:
             elsewhere[frontend, backend].append(entry)
+    for frontend, entries in past.items():
+        yield _past(known, source, serving[frontend], entries)
     for frontend, entries in untranslated.items():
         if serving[frontend].backends:
             yield _blackhole(source, serving[frontend], entries)
@@ -93,6 +99,26 @@ def _of_services(known: Known, source: Sourced[Entries], serving: Mapping[Fronte
         open_ = [e for e in entries if e.protocol == "tcp" and e.state == "ESTABLISHED"]
         if open_:
             yield _open(source, serving[frontend], backend, open_)
+
+
+def _beside(known: Known, entry: Entry) -> tuple[Leaving, ...]:
+    return neighbours(known, entry.original.source, entry.reply.source)
+
+
+def _past(known: Known, source: Sourced[Entries], listener: Listener, entries: Sequence[Entry]) -> Finding:
+    """Its share is of connections from such clients."""
+    first = entries[0]
+    routes = _beside(known, first)
+    there = [b for b in listener.backends if neighbours(known, first.original.source, b.rpartition(":")[0].strip("[]"))]
+    share = Fraction(len(there), len(listener.backends)) if there else None
+    message = f"{_clients(entries)} reached {listener.frontend} through this node, and the backend "
+    message += f"({socket(first.reply.source, first.reply.source_port)}) is a neighbour of the client behind "
+    message += f"{routes[0].device}: its answers go straight to the client, past this node, so nothing translates "
+    message += "them back, and the client refuses them."
+    evidence = (*_lines(source, entries), *(r.place for r in routes))
+    remedy = f"iptables -t nat -A POSTROUTING -o {routes[0].device} -m conntrack --ctstate DNAT -s "
+    remedy += f"{first.original.source} -j MASQUERADE   # or clusterCIDR in the proxy's configuration, so that it does"
+    return Finding("masquerade-missing", "E", _object(listener), message, evidence, share, remedy)
 
 
 def _addresses_here(known: Known, file: str) -> frozenset[str] | None:
