@@ -5,7 +5,7 @@ from ipaddress import ip_network
 
 from clusterip.diagnosis.doctor.hostfacts import route_to
 from clusterip.diagnosis.doctor.known import Known, Sourced
-from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, service_name, share_list
+from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, asked, service_name, share_list
 from clusterip.diagnosis.doctor.programmed_nft import asks_source
 from clusterip.diagnosis.doctor.programmed_own import TABLE as OWN_TABLE
 from clusterip.diagnosis.findings import Evidence, Finding, Level
@@ -44,7 +44,10 @@ def _of_iptables(known: Known, source: Sourced[Saved], programs: Sequence[Progra
         if chain.name.startswith(("KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-XLB-")) or chain.name == "KUBE-NODEPORTS":
             continue
         for number, rule in enumerate(chain.rules):
-            if isinstance(rule.target, ipt.Jump) and rule.target.chain == MARK and (frontend := _asked(rule)):
+            if not isinstance(rule.target, ipt.Jump) or rule.target.chain != MARK:
+                continue
+            frontend = asked(rule)
+            if frontend.address and frontend.port:
                 some = any(not _names_frontend(m) for m in rule.matches)
                 place = source.rule("nat", chain.name, number, line_text(chain.name, rule))
                 marked[frontend] = (not some, place, service_name(rule.comment))
@@ -56,19 +59,6 @@ def _of_iptables(known: Known, source: Sourced[Saved], programs: Sequence[Progra
     without = [p for p in internal if p.frontend not in marked]
     if without:
         yield from _too_few(known, source.file, without)
-
-
-def _asked(rule: ipt.Rule) -> Frontend | None:
-    address, protocol, port = "", "", 0
-    for match in rule.matches:
-        match match:
-            case ipt.Destination(network, negated=False):
-                address = network.partition("/")[0]
-            case ipt.IPProtocol(name):
-                protocol = name
-            case ipt.Ports(destination=ipt.PortRange(first, _)):
-                port = first
-    return Frontend(protocol, address, port) if address and port else None
 
 
 def _names_frontend(match: ipt.Match) -> bool:

@@ -116,6 +116,20 @@ def _frontend(rule: ipt.Rule) -> Frontend | None:
     return Frontend(protocol, address, port) if protocol and port else None
 
 
+def asked(rule: ipt.Rule) -> Frontend:
+    """The address, protocol and port that it asks for, whatever else it asks; those that it does not are "" and 0."""
+    address, protocol, port = "", "", 0
+    for match in rule.matches:
+        match match:
+            case ipt.Destination(network, negated=False):
+                address = network.partition("/")[0]
+            case ipt.IPProtocol(name):
+                protocol = name
+            case ipt.Ports(destination=ipt.PortRange(first, _)):
+                port = first
+    return Frontend(protocol, address, port)
+
+
 def service_name(comment: str) -> str:
     """ "default/web:http cluster IP" -> "default/web:http"; "default/web: has no endpoints" -> "default/web"."""
     word = comment.strip('"').split(" ", 1)[0].rstrip(":")

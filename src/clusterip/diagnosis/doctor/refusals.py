@@ -11,6 +11,7 @@ from clusterip.diagnosis.doctor.programmed import (
     Form,
     Frontend,
     Programmed,
+    asked,
     names_by_address,
     names_by_digest,
     service_name,
@@ -76,7 +77,7 @@ def _iptables(source: Sourced[Saved], names: "_Names") -> Iterator[Refusal]:
                     continue
                 service, local = told
                 place = source.rule(table.name, name, number, line_text(name, rule))
-                yield Refusal("iptables", source.file, name, _frontend(rule), service, answer, local, place)
+                yield Refusal("iptables", source.file, name, asked(rule), service, answer, local, place)
 
 
 def _told(chain: str, rule: ipt.Rule, names: "_Names") -> tuple[str, bool] | None:
@@ -84,7 +85,7 @@ def _told(chain: str, rule: ipt.Rule, names: "_Names") -> tuple[str, bool] | Non
     if rule.comment:
         service, local = service_name(rule.comment), NO_LOCAL in rule.comment
         return (service, local) if service and (local or "has no endpoints" in rule.comment) else None
-    frontend = _frontend(rule)
+    frontend = asked(rule)
     if chain in _REFUSING and frontend.address and frontend.port:
         return names.by_address.get(frontend, ""), _answer(rule) == "drop"
     if chain.startswith(("KUBE-XLB-", "KUBE-SVL-")) and _answer(rule) == "drop":
@@ -101,24 +102,11 @@ def _answer(rule: ipt.Rule) -> Literal["reject", "drop", ""]:
     return ""
 
 
-def _frontend(rule: ipt.Rule) -> Frontend:
-    address, protocol, port = "", "", 0
-    for match in rule.matches:
-        match match:
-            case ipt.Destination(network, negated=False):
-                address = network.partition("/")[0]
-            case ipt.IPProtocol(name):
-                protocol = name
-            case ipt.Ports(destination=ipt.PortRange(first, _)):
-                port = first
-    return Frontend(protocol, address, port)
-
-
 def _nft(source: Sourced[nft.Ruleset], table: nft.Table) -> Iterator[Refusal]:
     for held in table.sets.values():
         if not held.name.startswith("no-endpoint"):
             continue
-        asked = _line_of_map(source, table, held.name)
+        line = _line_of_map(source, table, held.name)
         for element in held.elements:
             frontend = frontend_of(element.key)
             if frontend is None:
@@ -129,7 +117,7 @@ def _nft(source: Sourced[nft.Ruleset], table: nft.Table) -> Iterator[Refusal]:
                 continue
             text = f"table {table.family} {table.name}, map {held.name}: {frontend} : {answer}"
             name = element.comment.strip('"')
-            place = Evidence(text, source.file, asked)
+            place = Evidence(text, source.file, line)
             yield Refusal("nftables", source.file, f"map {held.name}", frontend, name, answer, dropped, place)
 
 

@@ -21,16 +21,9 @@ class IPVSSets:
 
     def __init__(self, of: IPVS) -> None:
         self._of = of
+        self.program, self.table = of.program, of.table
         services = of.services.services if of.services else ()
         self._services = {_key(s): s for s in services}
-
-    @property
-    def program(self) -> str:
-        return "ipvs"
-
-    @property
-    def table(self) -> str:
-        return "ipvs"
 
     def collect(self, literals: Literals) -> None:
         for protocol, address, port in self._services:
