@@ -9,7 +9,7 @@ from tests.dataplane import meaning
 from tests.dataplane.ipvs import strategies_ipvs
 from tests.dataplane.meaning import Where
 from tests.dataplane.nftables import strategies_nft
-from tests.dataplane.strategies import Pool, configs, policy
+from tests.dataplane.strategies import BOOLEANS, Pool, configs, policy, sampled
 
 from clusterip.dataplane.ebpf.config import Config as SocketConfig
 from clusterip.dataplane.ebpf.plane import EBPF
@@ -34,7 +34,7 @@ Set: TypeAlias = tuple[Plane, Where]  # configured, and what the configuration m
 @dataclass(frozen=True, slots=True)
 class Mode:
     name: str
-    setup: Callable[[st.DrawFn, Pool, Host], Set]
+    setup: Callable[[Pool, Host], st.SearchStrategy[Set]]
     expected: Callable[[Sequence[Entry], Packet, Where], Outcomes]
     sent: Callable[[Packet, Host], Packet] = field(default=lambda packet, _: packet)  # as the kernel may send it
 
@@ -55,16 +55,19 @@ class Layers:
         return packets.outcomes([beneath for _, beneath in pieces], packet) if found == {Passed()} else found
 
 
+@st.composite
 def _iptables(draw: st.DrawFn, pool: Pool, host: Host) -> Set:
     config = draw(configs(pool))
     return IPTables(config, host), Where(policy(config, host, pool), host)
 
 
+@st.composite
 def _nftables(draw: st.DrawFn, pool: Pool, host: Host) -> Set:
     config = draw(strategies_nft.configs(pool))
     return NFTables(config, host), Where(strategies_nft.policy(config, host), host, config.service_cidrs)
 
 
+@st.composite
 def _ipvs(draw: st.DrawFn, pool: Pool, host: Host) -> Set:
     config = draw(strategies_ipvs.configs(pool, host))
     detects = config.detector is not None
@@ -72,17 +75,19 @@ def _ipvs(draw: st.DrawFn, pool: Pool, host: Host) -> Set:
     return IPVS(config, host), Where(served, host)
 
 
+@st.composite
 def _sockets(draw: st.DrawFn, pool: Pool, host: Host) -> tuple[EBPF, Where]:
-    addresses = draw(st.sampled_from([(), (pool.node_ip,), (pool.node_ip, pool.loopback)]))
-    config = SocketConfig(pool.family, addresses, draw(st.booleans()))
+    addresses = draw(sampled(((), (pool.node_ip,), (pool.node_ip, pool.loopback))))
+    config = SocketConfig(pool.family, addresses, draw(BOOLEANS))
     served = {a for a in addresses if a != pool.loopback}
     loopback = {pool.loopback} if config.localhost_node_ports else set()
     return EBPF(config), Where(Policy(frozenset(served | loopback), pool.node_ip), host)
 
 
+@st.composite
 def _ebpf(draw: st.DrawFn, pool: Pool, host: Host) -> Set:
     """Both layers serve the same addresses of the node."""
-    sockets, where = _sockets(draw, pool, host)
+    sockets, where = draw(_sockets(pool, host))
     drawn = draw(strategies_nft.configs(pool))
     config = strategies_nft.serving(drawn, tuple(sorted(meaning.without_loopback(where.policy).node_port_addresses)))
     beneath = strategies_nft.policy(config, host)

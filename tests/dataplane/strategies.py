@@ -1,7 +1,12 @@
-"""Small service tables with colliding values, configurations and packets for them. Drawn from tiny pools on purpose."""
+"""Small service tables with colliding values, configurations and packets for them. Drawn from tiny pools on purpose.
+
+Strategies are made once and kept: making one and having it checked takes longer than drawing from it.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
@@ -73,38 +78,70 @@ PROTOCOLS: tuple[Protocol, ...] = ("TCP", "UDP", "SCTP")
 NAMES = (PortName("default", "web", "http"), PortName("default", "web", "dns"), PortName("kube-system", "dns", ""))
 
 
+T = TypeVar("T")
+BOOLEANS = st.booleans()
+SOURCES = st.sampled_from(Source)
+AIMED = st.sampled_from((True, True, True, False))
+
+
+def sampled(values: tuple[T, ...]) -> st.SearchStrategy[T]:
+    return _sampled(values)
+
+
+@cache
+def _sampled(values: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+@cache
 def some(pool: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
     return st.lists(st.sampled_from(pool), max_size=2, unique=True).map(tuple)
 
 
-@st.composite
-def entries(draw: st.DrawFn, pool: Pool, name: PortName) -> Entry:
+@cache
+def backends(pool: Pool) -> st.SearchStrategy[list[Backend]]:
+    return st.lists(st.sampled_from(pool.backends), max_size=3, unique=True)
+
+
+@cache
+def fronts(pool: Pool, name: PortName) -> st.SearchStrategy[Entry]:
+    """Entries without backends."""
+    return st.builds(
+        Entry,
+        name=st.just(name),
+        family=st.just(pool.family),
+        protocol=st.sampled_from(PROTOCOLS),
+        port=st.sampled_from(PORTS),
+        cluster_ip=st.sampled_from(pool.cluster_ips),
+        node_port=st.sampled_from((0, *NODE_PORTS)),
+        external_ips=some(pool.external_ips),
+        load_balancer_ips=some(pool.balancers),
+        source_ranges=some(pool.ranges),
+        internal_local=BOOLEANS,
+        external_local=BOOLEANS,
+        affinity_seconds=st.sampled_from((0, 10800)),
+        health_check_node_port=st.sampled_from((0, 32000)),
+    )
+
+
+@cache
+def entries(pool: Pool, name: PortName) -> st.SearchStrategy[Entry]:
     """Any entry that `resolve` could give."""
-    draft = Entry(
-        name=name,
-        family=pool.family,
-        protocol=draw(st.sampled_from(PROTOCOLS)),
-        port=draw(st.sampled_from(PORTS)),
-        cluster_ip=draw(st.sampled_from(pool.cluster_ips)),
-        node_port=draw(st.sampled_from((0, *NODE_PORTS))),
-        external_ips=draw(some(pool.external_ips)),
-        load_balancer_ips=draw(some(pool.balancers)),
-        source_ranges=draw(some(pool.ranges)),
-        internal_local=draw(st.booleans()),
-        external_local=draw(st.booleans()),
-        affinity_seconds=draw(st.sampled_from((0, 10800))),
-        health_check_node_port=draw(st.sampled_from((0, 32000))),
-    )
-    usable = st.lists(st.sampled_from(pool.backends), max_size=3, unique=True)
-    cluster = draw(usable) if draft.uses_cluster else []
-    anywhere = bool(cluster) if draft.uses_cluster else draw(st.booleans())
-    local = [b for b in draw(usable) if b.local] if draft.uses_local and anywhere else []
-    return replace(
-        draft,
-        cluster=tuple(sorted(cluster, key=str)),
-        local=tuple(sorted(local, key=str)),
-        has_backends=anywhere,
-    )
+
+    @st.composite
+    def drawn(draw: st.DrawFn) -> Entry:
+        front = draw(fronts(pool, name))
+        cluster = draw(backends(pool)) if front.uses_cluster else []
+        anywhere = bool(cluster) if front.uses_cluster else draw(BOOLEANS)
+        local = [b for b in draw(backends(pool)) if b.local] if front.uses_local and anywhere else []
+        return replace(
+            front,
+            cluster=tuple(sorted(cluster, key=str)),
+            local=tuple(sorted(local, key=str)),
+            has_backends=anywhere,
+        )
+
+    return drawn()
 
 
 def disjoint(found: list[Entry]) -> list[Entry]:
@@ -119,11 +156,13 @@ def disjoint(found: list[Entry]) -> list[Entry]:
     return kept
 
 
+@cache
 def tables(pool: Pool) -> st.SearchStrategy[Mapping[EntryKey, Entry]]:
     rows = st.tuples(*(st.none() | entries(pool, name) for name in NAMES))
     return rows.map(lambda found: {e.key: e for e in disjoint([e for e in found if e])})
 
 
+@cache
 def configs(pool: Pool) -> st.SearchStrategy[Config]:
     detectors = [None, FromCIDR(pool.pod_range), FromInterface("cip0"), FromInterface("cip+")]
     return st.builds(
@@ -142,29 +181,36 @@ def configs(pool: Pool) -> st.SearchStrategy[Config]:
     )
 
 
+@cache
 def hosts(pool: Pool) -> st.SearchStrategy[Host]:
     """With or without a load balancer's address bound to the node."""
     return st.sampled_from([(), pool.balancers[:1]]).map(lambda bound: Host(frozenset({pool.node_ip, *bound})))
 
 
+@cache
+def remembered(pool: Pool) -> st.SearchStrategy[Backend | None]:
+    """Whom affinity remembers for a client."""
+    return st.none() | st.sampled_from(pool.backends)
+
+
 @st.composite
 def packets(draw: st.DrawFn, pool: Pool, host: Host, table: Iterable[Entry] = ()) -> Packet:
     """Most of them for a frontend of `table`, if it has any; some for any address and port."""
-    source = draw(st.sampled_from(Source))
+    source = draw(SOURCES)
     own = tuple(sorted(host.addresses))
     senders = {Source.POD: pool.pods, Source.NODE: own, Source.OUTSIDE: pool.outside}[source]
     loopback = (pool.loopback,) if source is Source.NODE else ()
     somewhere = (pool.other_node, pool.backends[0].address)
-    to = draw(st.sampled_from((*pool.cluster_ips, *pool.external_ips, *pool.balancers, *own, *somewhere, *loopback)))
-    port, protocol = draw(st.sampled_from((*PORTS, *NODE_PORTS, 8080))), draw(st.sampled_from(PROTOCOLS))
+    to = draw(sampled((*pool.cluster_ips, *pool.external_ips, *pool.balancers, *own, *somewhere, *loopback)))
+    port, protocol = draw(sampled((*PORTS, *NODE_PORTS, 8080))), draw(sampled(PROTOCOLS))
     frontends = [frontend for entry in table for frontend in entry.frontends()]
-    aimed = draw(st.sampled_from((True, True, True, False)))
+    aimed = draw(AIMED)
     if frontends and aimed:
-        frontend = draw(st.sampled_from(frontends))
+        frontend = draw(sampled(tuple(frontends)))
         port, protocol = frontend.port, frontend.protocol
-        to = frontend.address or draw(st.sampled_from((*own, *loopback)))
-    sender = pool.loopback if to == pool.loopback else draw(st.sampled_from(senders))
-    return Packet(source, sender, to, port, protocol, draw(st.none() | st.sampled_from(pool.backends)))
+        to = frontend.address or draw(sampled((*own, *loopback)))
+    sender = pool.loopback if to == pool.loopback else draw(sampled(senders))
+    return Packet(source, sender, to, port, protocol, draw(remembered(pool)))
 
 
 def policy(config: Config, host: Host, pool: Pool) -> Policy:

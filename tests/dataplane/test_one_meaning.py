@@ -31,7 +31,7 @@ def test_whatever_slices_say_of_health_place_and_hints(mode: Mode, pool: Pool, d
 
 def hold(mode: Mode, pool: Pool, table: Sequence[Entry], data: st.DataObject) -> None:
     host = data.draw(hosts(pool))
-    plane, where = data.draw(st.composite(mode.setup)(pool, host))
+    plane, where = data.draw(mode.setup(pool, host))
     pieces = [plane.compile(entry) for entry in table]
     for packet in data.draw(st.lists(packets(pool, host, table), min_size=1, max_size=4)):
         sent = mode.sent(packet, host) if data.draw(st.booleans()) else packet

@@ -4,11 +4,12 @@ Addresses, ports and names are those of `tests.dataplane.strategies`, so that it
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
-from tests.dataplane.strategies import NODE_PORTS, PORTS, PROTOCOLS, Pool, some
+from tests.dataplane.strategies import BOOLEANS, NODE_PORTS, PORTS, PROTOCOLS, Pool, sampled, some
 
 from clusterip.model.objects import EndpointSlice, Service
 from clusterip.services.resolve import SERVICE_NAME_LABEL, NodeContext, resolve
@@ -24,15 +25,19 @@ STATES: tuple[dict[str, bool], ...] = (
     {"ready": False, "serving": False, "terminating": True},
     {"ready": True, "serving": True, "terminating": True},  # published though it goes
 )
+CONDITIONS = st.sampled_from(STATES)
+KINDS = st.sampled_from(["ClusterIP", "NodePort", "LoadBalancer"])
+SPOKEN = st.lists(st.sampled_from(PROTOCOLS), min_size=1, max_size=2, unique=True)
+IP_MODES = st.sampled_from([None, "VIP", "Proxy"])
 LOCAL_OR_NOT = st.sampled_from(["Cluster", "Local"])
 
 
 @st.composite
 def services(draw: st.DrawFn, pool: Pool) -> Service:
     """One port each of up to two names; any type that has a ClusterIP."""
-    kind = draw(st.sampled_from(["ClusterIP", "NodePort", "LoadBalancer"]))
-    protocols = draw(st.lists(st.sampled_from(PROTOCOLS), min_size=1, max_size=2, unique=True))
-    number = draw(st.sampled_from(PORTS))
+    kind = draw(KINDS)
+    protocols = draw(SPOKEN)
+    number = draw(sampled(PORTS))
     ports = [
         {"name": f"p{i}", "protocol": p, "port": number, "nodePort": NODE_PORTS[i] if kind != "ClusterIP" else 0}
         for i, p in enumerate(protocols)
@@ -45,13 +50,12 @@ def services(draw: st.DrawFn, pool: Pool) -> Service:
         "externalIPs": draw(some(pool.external_ips)),
         "internalTrafficPolicy": draw(LOCAL_OR_NOT),
         "externalTrafficPolicy": draw(LOCAL_OR_NOT),
-        "sessionAffinity": draw(st.sampled_from(["None", "ClientIP"])),
+        "sessionAffinity": draw(sampled(("None", "ClientIP"))),
     }
     status: dict[str, Any] = {}
     if kind == "LoadBalancer":
         spec["loadBalancerSourceRanges"] = draw(some(pool.ranges))
-        modes = st.sampled_from([None, "VIP", "Proxy"])
-        ingress = [{"ip": ip, "ipMode": draw(modes)} for ip in draw(some(pool.balancers))]
+        ingress = [{"ip": ip, "ipMode": draw(IP_MODES)} for ip in draw(some(pool.balancers))]
         status = {"loadBalancer": {"ingress": ingress}}
     metadata = {"name": "web", "namespace": "default"}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Service)
@@ -60,15 +64,20 @@ def services(draw: st.DrawFn, pool: Pool) -> Service:
 @st.composite
 def slices(draw: st.DrawFn, pool: Pool, service: Service) -> tuple[EndpointSlice, ...]:
     """Up to three: some endpoints are in several of them, in different states; some ports are in none."""
-    hinted = draw(st.sampled_from(["nobody", "some", "all"]))
-    return tuple(draw(_slice(pool, service, name, hinted)) for name in draw(st.sampled_from(["", "a", "ab", "abc"])))
+    hinted = draw(sampled(("nobody", "some", "all")))
+    return tuple(draw(_slice(pool, service, name, hinted)) for name in draw(sampled(("", "a", "ab", "abc"))))
+
+
+@cache
+def of_port(pool: Pool, number: int) -> st.SearchStrategy[list[Backend]]:
+    return st.lists(st.sampled_from([b for b in pool.backends if b.port == number]), max_size=3, unique=True)
 
 
 @st.composite
 def _slice(draw: st.DrawFn, pool: Pool, service: Service, name: str, hinted: str) -> EndpointSlice:
-    number = draw(st.sampled_from(sorted({backend.port for backend in pool.backends})))
+    number = draw(sampled(tuple(sorted({backend.port for backend in pool.backends}))))
     chosen = draw(st.lists(st.sampled_from(service.spec.ports or ()), max_size=2, unique=True))
-    backends = draw(st.lists(st.sampled_from([b for b in pool.backends if b.port == number]), max_size=3, unique=True))
+    backends = draw(of_port(pool, number))
     document = {
         "metadata": {"name": f"web-{name}", "namespace": "default", "labels": {SERVICE_NAME_LABEL: "web"}},
         "addressType": pool.family,
@@ -81,14 +90,14 @@ def _slice(draw: st.DrawFn, pool: Pool, service: Service, name: str, hinted: str
 @st.composite
 def _endpoint(draw: st.DrawFn, backend: Backend, hinted: str) -> dict[str, Any]:
     hints: dict[str, Any] = {}
-    if hinted == "all" or (hinted == "some" and draw(st.booleans())):
-        hints["forZones"] = [{"name": draw(st.sampled_from(["east", "west"]))}]
-        if draw(st.booleans()):
-            hints["forNodes"] = [{"name": draw(st.sampled_from(sorted(NODES.values())))}]
+    if hinted == "all" or (hinted == "some" and draw(BOOLEANS)):
+        hints["forZones"] = [{"name": draw(sampled(("east", "west")))}]
+        if draw(BOOLEANS):
+            hints["forNodes"] = [{"name": draw(sampled(tuple(sorted(NODES.values()))))}]
     return {
         "addresses": [backend.address],
         "nodeName": NODES[backend.local],
-        "conditions": draw(st.sampled_from(STATES)),
+        "conditions": draw(CONDITIONS),
         **({"hints": hints} if hints else {}),
     }
 

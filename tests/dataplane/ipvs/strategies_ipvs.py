@@ -1,6 +1,7 @@
 """Configurations of IPVS mode, for the tables and packets of `tests.dataplane.strategies`."""
 
 from dataclasses import replace
+from functools import cache
 
 from hypothesis import strategies as st
 from tests.dataplane.strategies import Pool
@@ -10,6 +11,7 @@ from clusterip.dataplane.node import FromCIDR, FromInterface, Host
 from clusterip.services.route import Packet, Source
 
 
+@cache
 def configs(pool: Pool, host: Host) -> st.SearchStrategy[Config]:
     own = tuple(sorted(host.addresses))
     return st.builds(

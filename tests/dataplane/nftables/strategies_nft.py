@@ -1,6 +1,7 @@
 """Configurations of nftables mode for the service tables of `tests.dataplane.strategies`."""
 
 from dataclasses import replace
+from functools import cache
 
 from hypothesis import strategies as st
 from tests.dataplane.strategies import Pool
@@ -12,6 +13,7 @@ from clusterip.services.route import Policy
 RANGES = {"IPv4": "10.96.0.0/16", "IPv6": "fd00:96::/112"}  # hold the pools' ClusterIPs
 
 
+@cache
 def configs(pool: Pool) -> st.SearchStrategy[Config]:
     detectors = [None, FromCIDR(pool.pod_range), FromInterface("cip0"), FromInterface("cip+")]
     return st.builds(
