@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace as replace_fields
 from rich.console import Console
 
-from clusterip.cli.check import print_report
+from clusterip.cli.check_text import print_report
 from clusterip.lab.check.judge import cell, document, seen, verdict
 from clusterip.lab.check.plan import World, expectation, targets, unmatched
 from clusterip.lab.check.values import (

@@ -1,6 +1,5 @@
 """`clusterip collect`: all that the diagnosis reads of a node, in one file for a bug report."""
 
-import asyncio
 import io
 import os
 import sys
@@ -97,6 +96,8 @@ def _origin(node: str, cluster: str, kubeconfig: str) -> Origin:
 
 def bundle(origin: Origin) -> bytes:
     """A gzipped tar. Its names are the same whenever the same can be had."""
+    import asyncio
+
     from clusterip.diagnosis.answer import to_json
     from clusterip.diagnosis.bundle import Bundle
     from clusterip.kernel.collect import release

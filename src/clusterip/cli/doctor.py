@@ -1,16 +1,18 @@
 """`clusterip doctor`: what is wrong with the Services, from files of any kind, a cluster's API, or a live node."""
 
-import asyncio
 import os
 import shutil
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from clusterip.cli import options
 from clusterip.errors import BadInput
-from clusterip.rulesets.recognise import Recognised
+
+if TYPE_CHECKING:
+    from clusterip.rulesets.recognise import Recognised
 
 HELP = """What is wrong with the Services here, and what to do about it? The worst comes first, each with what shows it,
 what it costs where that can be computed, and a remedy that can be typed. What people often take for a fault, and is
@@ -75,20 +77,21 @@ def command(**given: object) -> None:
     sys.exit(diagnosis.exit_status)
 
 
-def _inputs(asked: Options) -> list[Recognised]:
+def _inputs(asked: Options) -> "list[Recognised]":
     from clusterip.cli.inputs import of_machine, of_node, read
-    from clusterip.lab.state import existing
 
     if asked.files:
         found = read(asked.files)
         return [*found, *_of_api(asked.kubeconfig)] if asked.kubeconfig else found
     if asked.node:
+        from clusterip.lab.state import existing
+
         found = of_node(asked.name, asked.node)
         return [*found, *_of_api(asked.kubeconfig or str(existing(asked.name)[0].kubeconfig))]
     return _of_api(asked.kubeconfig) if asked.kubeconfig else of_machine()
 
 
-def _need_something(inputs: list[Recognised]) -> None:
+def _need_something(inputs: "list[Recognised]") -> None:
     if any(one.parts for one in inputs):
         return
     names = ", ".join(one.name for one in inputs) or "the input"
@@ -99,17 +102,19 @@ def _need_something(inputs: list[Recognised]) -> None:
     )
 
 
-def _of_api(kubeconfig: str) -> list[Recognised]:
+def _of_api(kubeconfig: str) -> "list[Recognised]":
+    import asyncio
+
     return [asyncio.run(_objects(kubeconfig))]
 
 
-async def _objects(kubeconfig: str) -> Recognised:
+async def _objects(kubeconfig: str) -> "Recognised":
     from clusterip.client.api import Api
     from clusterip.client.kubeconfig import load
     from clusterip.model import objects as o
     from clusterip.model.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES, Resource
     from clusterip.rulesets.manifests import Manifest, Manifests
-    from clusterip.rulesets.recognise import Part
+    from clusterip.rulesets.recognise import Part, Recognised
     from clusterip.rulesets.sections import Kind
 
     wanted: tuple[tuple[Resource, type[o.Service | o.EndpointSlice | o.Pod | o.Node]], ...] = (

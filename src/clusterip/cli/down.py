@@ -1,6 +1,5 @@
 """`clusterip down`: takes a cluster away."""
 
-import asyncio
 import os
 
 import click
@@ -14,6 +13,8 @@ from clusterip.errors import Unavailable
 @click.option("--all", "everything", is_flag=True, help="All clusters of this machine.")
 def command(name: str, everything: bool) -> None:
     """Take the cluster away: its processes, network namespaces and files. Nothing is kept."""
+    import asyncio
+
     from clusterip.lab.down import take_away
     from clusterip.lab.state import clusters, locked, state_of
 

@@ -1,6 +1,5 @@
 """`clusterip exec`: a command in a pod, on a node, on the control plane, or here."""
 
-import asyncio
 import os
 import shutil
 import sys
@@ -50,6 +49,8 @@ def command(name: str, container: str, stdin: bool, tty: bool, target: str, argv
             click.echo(f"error: {argv[0]}: no such program", err=True)
             sys.exit(127)
         become(argv, plan, state, where)
+    import asyncio
+
     from clusterip.client.kubeconfig import load
     from clusterip.lab.podexec import Command, execute
 

@@ -1,10 +1,8 @@
 """What a diagnosis reads: files of any kind, a bundle, an API server, a node of a cluster here, this machine."""
 
-import asyncio
 import contextlib
 import os
 import sys
-import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
@@ -50,6 +48,8 @@ def _unpacked(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
     if not data.startswith(_GZIP):
         yield name, data
         return
+    import tarfile
+
     try:
         with tarfile.open(fileobj=BytesIO(data), mode="r:gz") as bundle:
             left = LARGEST
@@ -144,6 +144,8 @@ def _need_root() -> None:
 
 
 def _live(netns: str, maps: Path) -> list[Recognised]:
+    import asyncio
+
     from clusterip.kernel.snapshot import snapshot
 
     said = [(one.name, one.output) for one in asyncio.run(snapshot(netns))]
@@ -161,10 +163,14 @@ def _configurations(paths: Iterable[Path]) -> list[Recognised]:
 
 def with_api(facts: Facts, kubeconfig: str) -> Facts:
     """With the Services, slices, pods and nodes that the API server holds. Raises BadInput, Unavailable."""
+    import asyncio
+
     return asyncio.run(_with_api(facts, kubeconfig))
 
 
 async def _with_api(facts: Facts, kubeconfig: str) -> Facts:
+    import asyncio
+
     from clusterip.client.api import Api
     from clusterip.client.kubeconfig import load
     from clusterip.model.objects import EndpointSlice, Node, Pod, Service

@@ -1,6 +1,5 @@
 """`clusterip mode`: which dataplane each node has, and another one while it runs."""
 
-import asyncio
 import os
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,8 @@ Exit status: 0 done; 1 the node stays in the mode it was in.
 @click.option("--all", "everywhere", is_flag=True, help="All nodes, one after the other; the first that fails ends it.")
 @click.argument("words", nargs=-1, metavar="[NODE] [MODE]")
 def command(name: str, everywhere: bool, words: tuple[str, ...]) -> None:
+    import asyncio
+
     from clusterip.lab.modes import check
     from clusterip.lab.state import existing, locked
 
@@ -53,6 +54,8 @@ def command(name: str, everywhere: bool, words: tuple[str, ...]) -> None:
 
 
 async def _list(plan: "Plan") -> None:
+    import asyncio
+
     from clusterip.lab.proxies import proxy_status
 
     found = await asyncio.gather(*(proxy_status(plan, node) for node in plan.node_names))
@@ -60,6 +63,8 @@ async def _list(plan: "Plan") -> None:
     click.echo(f"{'NODE':<{width}}MODE")
     for node, (status, why) in zip(plan.node_names, found, strict=True):
         click.echo(f"{node:<{width}}{status.get('mode') or why}")
+        if follows := (status.get("configuration") or {}).get("follows"):
+            click.echo(f"{'':<{width}}{follows} follows by itself: {status['configuration']['waits']}")
         for line in status.get("left", ()):
             click.echo(f"{'':<{width}}still here: {line}")
 
@@ -79,9 +84,11 @@ async def _change(plan: "Plan", state: "State", nodes: tuple[str, ...], mode: st
 
 def _print(node: str, done: "Changed") -> None:
     if done.before == done.now and not done.phases:
-        click.echo(f"{node}: {done.now} already")
+        click.echo(f"{node}: {done.now} already" if not done.follows else f"{node}: {done.now}, and waits already")
         return
     phases = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in done.phases)
     click.echo(f"{node}: {done.before} -> {done.now} in {done.seconds:.1f} s" + (f" ({phases})" if phases else ""))
+    if done.follows:
+        click.echo(f"  {done.follows} follows by itself: {done.waits}")
     for line in done.left:
         click.echo(f"  still here, until they end: {line}")

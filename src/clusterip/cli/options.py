@@ -1,6 +1,14 @@
 """Options that several commands share."""
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from clusterip.services.table import Family
+
+FAMILIES: "tuple[Family, ...]" = ("IPv4", "IPv6")
+
 
 cluster = click.option(
     "--name",

@@ -1,6 +1,5 @@
 """`clusterip status`: how a cluster stands, as far as it can be seen from here."""
 
-import asyncio
 import json
 import sys
 import time
@@ -29,6 +28,8 @@ WIDTH = 90  # columns that the widest table needs
 @options.cluster
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(name: str, output: str) -> None:
+    import asyncio
+
     from clusterip.lab.state import existing
     from clusterip.lab.status import document, report
 

@@ -1,21 +1,21 @@
 """`clusterip trace`: where a packet goes, with which probability, by which rule, and how the answer comes back."""
 
-import asyncio
 import os
 import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
-from msgspec.structs import replace as replace_fields
 
 from clusterip.cli import options
-from clusterip.diagnosis.answer import Trace
-from clusterip.diagnosis.facts import Facts
-from clusterip.diagnosis.question import FAMILIES
 from clusterip.errors import BadInput
-from clusterip.services.table import Family
+
+if TYPE_CHECKING:
+    from clusterip.diagnosis.answer import Trace
+    from clusterip.diagnosis.facts import Facts
+    from clusterip.services.table import Family
 
 HELP = """Where does this packet go, and why not where it should? Answers from files, on any machine and without root,
 or from a live kernel: every outcome with its exact probability, the rules that fired, and the way back.
@@ -48,7 +48,7 @@ class Options:
     name: str = ""
     node: str = ""
     interface: str | None = None
-    family: Family | None = None
+    family: "Family | None" = None
     output: str = "text"
     inputs: bool = False
     live: bool = False
@@ -66,7 +66,7 @@ class Options:
 @options.cluster
 @click.option(
     "--family",
-    type=click.Choice(FAMILIES),
+    type=click.Choice(options.FAMILIES),
     help="of a Service that has both; default: its first, and the verdict over the other",
 )
 @click.option("--in", "interface", metavar="IFACE", help="the interface it comes in by, where that matters")
@@ -86,11 +86,15 @@ def command(**given: object) -> None:
     if asked.output == "json":
         click.echo(to_json(answer), nl=False)
     else:
-        _print(answer, facts)
+        _print(answer, facts, live=asked.live)
     sys.exit(answer.exit_status)
 
 
-def _observed(asked: Options, facts: Facts) -> Trace:
+def _observed(asked: Options, facts: "Facts") -> "Trace":
+    import asyncio
+
+    from msgspec.structs import replace as replace_fields
+
     from clusterip.cli import trace_live
     from clusterip.diagnosis.trace import Tracer
 
@@ -102,7 +106,7 @@ def _observed(asked: Options, facts: Facts) -> Trace:
     return replace_fields(answer, other_families=tracer.other_families(*question))
 
 
-def _facts(asked: Options) -> Facts:
+def _facts(asked: Options) -> "Facts":
     from clusterip.cli import inputs
     from clusterip.diagnosis.facts import merge
 
@@ -117,7 +121,7 @@ def _facts(asked: Options) -> Facts:
     return inputs.with_api(facts, asked.kubeconfig) if asked.kubeconfig else facts
 
 
-def _need_rules(facts: Facts, files: Sequence[str]) -> None:
+def _need_rules(facts: "Facts", files: Sequence[str]) -> None:
     if facts.iptables or facts.nft or facts.ipvs or facts.sockets or facts.conntrack:
         return
     what = ", ".join(sorted({i.kind for i in facts.inputs})) or "nothing that can be read"
@@ -128,25 +132,25 @@ def _need_rules(facts: Facts, files: Sequence[str]) -> None:
     )
 
 
-def _tell(facts: Facts) -> None:
+def _tell(facts: "Facts") -> None:
     for one in facts.inputs:
         click.echo(f"{one.file}:{one.line}: {one.kind}, {one.facts} facts", err=True)
     for problem in facts.problems:
         click.echo(str(problem), err=True)
 
 
-def _print(answer: Trace, facts: Facts) -> None:
+def _print(answer: "Trace", facts: "Facts", *, live: bool) -> None:
     from clusterip.cli.trace_text import lines
-    from clusterip.diagnosis.observed import LiveTrace
 
     colours = None if "NO_COLOR" not in os.environ else False
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in lines(answer, width):
         click.echo(line, color=colours)
-    if isinstance(answer, LiveTrace):
+    if live:
         from clusterip.cli import trace_live
+        from clusterip.diagnosis.observed import LiveTrace
 
-        for line in trace_live.lines(answer):
+        for line in trace_live.lines(answer) if isinstance(answer, LiveTrace) else ():
             click.echo(line, color=colours)
     if facts.problems:
         count = len(facts.problems)

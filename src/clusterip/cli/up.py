@@ -1,6 +1,5 @@
 """`clusterip up`: a cluster of several nodes on this machine."""
 
-import asyncio
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -46,6 +45,8 @@ LISTINGS = {"iptables": "iptables -t nat -L KUBE-SERVICES -n", "ipvs": "ipvsadm 
 @click.option("--proxy-config", default="", metavar="FILE", help="kube-proxy's configuration, completed for each node.")
 @click.option("--no-wait", is_flag=True, help="Return when the API server answers.")
 def command(images: str, proxy_config: str, no_wait: bool, **options: object) -> None:
+    import asyncio
+
     from clusterip.lab import down, up
     from clusterip.lab.files import effective, read_given
     from clusterip.lab.state import locked, state_of

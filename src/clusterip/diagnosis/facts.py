@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar, assert_never
 
-from clusterip.dataplane.ebpf.document import contents
 from clusterip.dataplane.ebpf.layout import Contents
 from clusterip.model.objects import EndpointSlice, Node, Pod, Service
 from clusterip.rulesets.conntrack import Entries, Statistics
@@ -127,6 +126,8 @@ def _with(facts: Facts, file: str, part: Part) -> Facts:
         case Healthz():
             return replace(facts, health=(*facts.health, (file, part.values)))
         case SocketMaps(hooks=hooks):
+            from clusterip.dataplane.ebpf.document import contents  # few have such maps, and it brings a compiler along
+
             return replace(facts, sockets=contents(part.values), hooks=None if hooks is None else frozenset(hooks))
         case Manifests(manifests):
             return replace(facts, given=(*facts.given, *(Given(file, m) for m in manifests)))

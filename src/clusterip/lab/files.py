@@ -5,17 +5,20 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 from clusterip.errors import BadInput, Unavailable
 from clusterip.lab import cgroups
-from clusterip.lab.certificates import Authority, token
 from clusterip.lab.plan import API_PORT, DOMAIN, METRICS_PORT, RANGES, Plan
 from clusterip.lab.state import State, write
 from clusterip.node import images as image_table
 from clusterip.proxy import configfile, rules
 from clusterip.proxy.config import ProxyConfig
+
+if TYPE_CHECKING:
+    from clusterip.lab.certificates import Authority
 
 ADMIN, CONTROLLERS, PROXY = "admin", "controllers", "proxy"
 # user of a kubeconfig -> name and groups, as in Kubernetes; nodes come on top
@@ -37,6 +40,8 @@ class Given:
 
 def write_all(plan: Plan, state: State, given: Given, loopback_port: int) -> None:
     """`loopback_port`: where this machine reaches the API server on 127.0.0.1."""
+    from clusterip.lab.certificates import Authority, token  # brings cryptography along; most only ask for paths
+
     state.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     state.directory.chmod(0o700)
     state.logs.mkdir(exist_ok=True)
@@ -82,7 +87,7 @@ def _token_line(user: str, secret: str) -> str:
     return f'{secret},{name},"{groups}"\n'
 
 
-def _write_pair(state: State, authority: Authority, name: str, names: tuple[str, ...]) -> None:
+def _write_pair(state: State, authority: "Authority", name: str, names: tuple[str, ...]) -> None:
     pair = authority.serving(name, names)
     write(state.pki / f"{name}.crt", pair.certificate)
     write(state.pki / f"{name}.key", pair.key)

@@ -13,7 +13,6 @@ from msgspec import Struct
 from clusterip.errors import BadInput
 from clusterip.model import objects as o
 from clusterip.model.status import Object
-from clusterip.model.yamltext import documents
 from clusterip.rulesets.evidence import INPUT, Origin, Problems, Reading
 
 
@@ -55,6 +54,8 @@ _WITHOUT_NAMESPACE = frozenset(
 
 def read(text: str, origin: Origin = INPUT) -> Reading[Manifests]:
     """YAML or JSON. What comes before a document that is no YAML is kept."""
+    from clusterip.model.yamltext import documents  # brings PyYAML along, which dumps of kernels do not need
+
     problems = Problems(origin)
     found: list[Manifest] = []
     starts = _document_lines(text)
