@@ -22,7 +22,7 @@ pytestmark = [
 
 ROUND = ("iptables", "ipvs", "nftables", "ipvs", "ebpf", "ipvs", "iptables")
 REQUESTS = int(os.environ.get("CLUSTERIP_REQUESTS", "0"))
-CONNECTIONS = 20  # a direction: a guest without KVM takes a tenth of a second for one, and a Python to say something
+CONNECTIONS = 100  # a direction
 
 
 @pytest.fixture
@@ -38,7 +38,8 @@ async def test_no_request_and_no_connection_is_lost_to_ipvs_and_from_it(net: Wor
                 found, load, mode, requests=REQUESTS, connections=CONNECTIONS, by_signal=number % 2 == 0
             )
             print(f"{was} -> {mode}: {counted['requests']} requests, {said}")  # noqa: T201
-            assert (said["from"], said["to"], said["phase"], said["error"]) == (was, mode, "done", "")
+            step = "nftables" if {was, mode} == {"ipvs", "ebpf"} else was
+            assert (said["from"], said["to"], said["phase"], said["error"]) == (step, mode, "done", "")
             assert (counted["failed"], counted["lost"]) == ([], []), f"{was} -> {mode}: {said}"
             assert counted["long"] == CONNECTIONS
             assert await found.get("/proxyMode") == (200, mode)

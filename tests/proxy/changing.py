@@ -92,6 +92,13 @@ class Changing:
                     return said
                 await asyncio.sleep(0.2)
 
+    async def arrives(self, mode: str) -> Any:
+        """When what lies on the way to it is behind. What the proxy says of the last step."""
+        async with asyncio.timeout(PATIENCE):
+            while (found := await self.status()).get("mode") != mode:  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+        return found["change"]
+
     async def gone(self) -> None:
         """Nothing is left of any other mode."""
         async with asyncio.timeout(300):
@@ -205,10 +212,14 @@ async def change_under_load(
     found: Changing, load: Load, mode: str, *, requests: int, connections: int = 100, by_signal: bool = True
 ) -> Any:
     """Connections that were there before, and requests before, through and after the change. What became of them,
-    and what the proxy says of the change."""
+    and what the proxy says of the last step of the change: what waits for connections to end comes when ours have."""
     assert (await load.do("open", count=connections))["open"] == connections
     await load.do("begin")
     await load.at(requests // 10)
-    said = await found.change(mode, by_signal=by_signal)
-    counted = await load.do("end", least=requests)
-    return counted, said
+    first = await found.change(mode, by_signal=by_signal)
+    assert (first["phase"], first["error"]) == ("done", "")
+    await load.at(requests)
+    closed = await load.do("close")
+    said = await found.arrives(mode)
+    there = (await load.do("count"))["requests"]
+    return closed | await load.do("end", least=there + requests // 10), said

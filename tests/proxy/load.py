@@ -7,7 +7,8 @@ A socket belongs to the namespace and the cgroup that it was opened in, so one p
     {"do": "open", "count": 100}     -> {"open": 100}      long connections, each says something four times a second
     {"do": "begin"}                  -> {}                 short requests from now on
     {"do": "count"}                  -> {"requests": 4711}
-    {"do": "end", "least": 10000}    -> {"requests": ..., "failed": [...], "long": 100, "lost": [...]}
+    {"do": "close"}                  -> {"long": 100, "lost": [...]}       those end
+    {"do": "end", "least": 10000}    -> {"requests": ..., "failed": [...]} the requests end, after so many
 """
 
 import asyncio
@@ -49,7 +50,8 @@ class Clients:
         self.lost: list[str] = []
         self.workers: list[asyncio.Task[None]] = []
         self.long: list[asyncio.Task[None]] = []
-        self.stopping = False
+        self.stopping = False  # to make requests
+        self.closing = False  # the long connections
 
     async def connect(self, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         namespace, address, port = self.targets[number % len(self.targets)]
@@ -94,7 +96,7 @@ class Clients:
             return
         with contextlib.closing(writer):
             try:
-                while not self.stopping:
+                while not self.closing:
                     said += 1
                     line = f"{number} {said}\n".encode()
                     writer.write(line)
@@ -113,23 +115,27 @@ class Clients:
     async def do(self, order: dict[str, Any]) -> dict[str, Any]:
         match order["do"]:
             case "open":
-                self.stopping, self.lost, opened = False, [], asyncio.Semaphore(0)
+                self.closing, self.lost, opened = False, [], asyncio.Semaphore(0)
                 self.long = [asyncio.create_task(self.stay(n, opened)) for n in range(order["count"])]
                 for _ in self.long:
                     await opened.acquire()
                 return {"open": len(self.long) - len(self.lost)}
             case "begin":
-                self.requests, self.failed = 0, []
+                self.stopping, self.requests, self.failed = False, 0, []
                 self.workers = [asyncio.create_task(self.work(n)) for n in range(WORKERS)]
                 return {}
             case "count":
                 return {"requests": self.requests}
+            case "close":
+                self.closing = True
+                await asyncio.gather(*self.long)
+                return {"long": len(self.long), "lost": self.lost}
             case "end":
                 while self.requests < order["least"]:  # noqa: ASYNC110  a request is no event
                     await asyncio.sleep(0.02)
                 self.stopping = True
-                await asyncio.gather(*self.workers, *self.long)
-                return {"requests": self.requests, "failed": self.failed, "long": len(self.long), "lost": self.lost}
+                await asyncio.gather(*self.workers)
+                return {"requests": self.requests, "failed": self.failed}
         raise AssertionError(order)
 
 

@@ -32,6 +32,8 @@ class Changed:
     seconds: float  # in all
     phases: tuple[tuple[str, float], ...] = ()  # what took how long, seconds
     left: tuple[str, ...] = ()  # of the mode before, in words
+    follows: str = ""  # the mode that was asked for, if it cannot be before something else has ended
+    waits: str = ""  # for what, in words
 
 
 def check(plan: Plan, node: str, mode: str) -> None:
@@ -44,8 +46,9 @@ def check(plan: Plan, node: str, mode: str) -> None:
 
 
 async def change(plan: Plan, state: State, node: str, mode: str) -> Changed:
-    """Tell the node's proxy, and wait until the other mode serves. What its file says is what it starts with, whenever
-    it is started again. Raises NotChanged or Unavailable, and then the file says what it said before."""
+    """Tell the node's proxy, and wait until the other mode serves, or one on the way to it. What its file says is what
+    it starts with, whenever it is started again. Raises NotChanged or Unavailable, and then the file says what it said
+    before."""
     process = _proxy(state, node)
     began = time.monotonic()
     before = await _status(plan, node)
@@ -64,15 +67,16 @@ async def change(plan: Plan, state: State, node: str, mode: str) -> Changed:
     try:
         said = await _after(plan, state, node, reads, lambda: say(_with_mode(text, mode)))
     finally:
-        if said.get("mode") != mode:
+        if mode not in (said.get("mode"), _follows(said)):
             say(text)
     change = said.get("change") or {}
-    if said["mode"] != mode:
+    if mode not in (said["mode"], _follows(said)):
         refused = str(said["configuration"]["refused"]) or f"it went on in mode {said['mode']}"
         raise NotChanged(f"{node}: stays in mode {said['mode']}: {refused}", hint=_hint(node, mode, said))
     phases = change["seconds"] if change.get("number", 0) > number else {}
     left = tuple(str(line) for line in said.get("left", ()))
-    return Changed(was, mode, time.monotonic() - began, tuple(phases.items()), left)
+    waits = str(said["configuration"].get("waits", ""))
+    return Changed(was, said["mode"], time.monotonic() - began, tuple(phases.items()), left, _follows(said), waits)
 
 
 async def _after(plan: Plan, state: State, node: str, reads: int, begin: Callable[[], None]) -> Object:
@@ -109,6 +113,10 @@ async def _status(plan: Plan, node: str) -> Object:
 
 def _reads(status: Object) -> int:
     return int((status.get("configuration") or {}).get("reads", 0))
+
+
+def _follows(status: Object) -> str:
+    return str((status.get("configuration") or {}).get("follows", ""))
 
 
 def _number(status: Object) -> int:

@@ -85,6 +85,14 @@ async def look_again(config: ProxyConfig, before: Machine) -> Machine:
     return machine
 
 
+async def able(config: ProxyConfig) -> None:
+    """Raises Unavailable if this machine cannot do the mode. Changes nothing."""
+    if config.mode == "ebpf":
+        await asyncio.to_thread(sockets.able, config)
+    if config.mode == "ipvs":
+        await virtual.able(config.ipvs)
+
+
 def _probe_nf_tables(family: Family) -> None:
     """Raises Unavailable if this kernel has none."""
     tables = Tables(family)

@@ -320,9 +320,10 @@ class Loop:
         if self._rivals.looked(now, disturbed):
             log.error("proxy.rules.contested what=%r", self._rivals.complaint)
         if self._others is not None and self._others.due(now):
-            await self._others.remove(self._settings.mode, self._entries())
+            await self._others.remove(self._settings.mode, self.entries())
 
-    def _entries(self) -> Iterable[Entry]:
+    def entries(self) -> Iterable[Entry]:
+        """In force."""
         return itertools.chain.from_iterable(f.proxier.entries.values() for f in self._families)
 
     async def _hand_over(self, target: Target) -> None:
@@ -346,7 +347,7 @@ class Loop:
         for family in self._families:
             await self._end_stale_flows(family.proxier)
         if self._others is not None:
-            await self._others.remove(target.mode, self._entries())
+            await self._others.remove(target.mode, self.entries())
         report.enter("done")
         log.info("proxy.handover.done was=%s now=%s left=%d", was, target.mode, len(self.status()["left"]))
         self._answer(None)
@@ -387,7 +388,7 @@ class Loop:
             self._load_all()
             await self._sync()
         if self._others is not None:
-            await self._others.remove(mode, self._entries())
+            await self._others.remove(mode, self.entries())
 
     def _promote(self, target: Target, joining: Joining) -> None:
         now = time.monotonic()

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Never
 
+import msgspec
+
 from clusterip import __version__
 from clusterip.client import kubeconfig
 from clusterip.client.api import Api
@@ -25,7 +27,8 @@ from clusterip.proxy.health import Health
 from clusterip.proxy.loop import Loop
 from clusterip.proxy.metrics import Metrics
 from clusterip.proxy.parts import Settings
-from clusterip.proxy.reload import Reload
+from clusterip.proxy.passage import WAY, Passage
+from clusterip.proxy.reload import Moved, Reload, concerns
 from clusterip.proxy.servers import Told, health_app, metrics_app, serve
 from clusterip.services.resolve import HEADLESS_LABEL, PROXY_NAME_LABEL
 
@@ -83,6 +86,11 @@ async def _work(config: ProxyConfig, options: Options, connection: Connection) -
         reload = Reload(config, options.read or (lambda: config), options.config_file, events)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.hang_up)
         ours = await node.find(api, name, config)
+        passage = Passage(config.ebpf.directory)
+        reload.waits = await passage.obstacle("", config.mode, tuple)
+        if reload.waits:
+            log.info("proxy.mode.follows mode=%s now=%s waits=%r", config.mode, WAY, reload.waits)
+            config = msgspec.structs.replace(config, mode=WAY)
         config, opened = await sockets.settle(config)
         reload.config = config
         machine = await build.look(config, ours, opened)
@@ -97,7 +105,7 @@ async def _work(config: ProxyConfig, options: Options, connection: Connection) -
         await others.yield_to(config.mode)
         loop = Loop(mirror, families, health, metrics, _settings(config, name, ours), others)
 
-        async def move(asked: ProxyConfig) -> None:
+        async def hand_over(asked: ProxyConfig) -> None:
             nonlocal machine
             found = await build.look_again(asked, machine)
             made = build.families(asked, found, cidrs, health, events, loop.parts)
@@ -105,6 +113,18 @@ async def _work(config: ProxyConfig, options: Options, connection: Connection) -
             machine = found
             if asked.mode == "ipvs":
                 await _warn_of_ipvs(events)
+
+        async def move(asked: ProxyConfig) -> Moved:
+            if waits := await passage.obstacle(reload.config.mode, asked.mode, loop.entries):
+                await build.able(asked)
+                between = msgspec.structs.replace(asked, mode=WAY)
+                if concerns(reload.config, between):
+                    await hand_over(between)
+                    waits = await passage.obstacle(WAY, asked.mode, loop.entries)
+                if waits:
+                    return Moved(between, waits)
+            await hand_over(asked)
+            return Moved(asked)
 
         told = Told(
             lambda: reload.config.mode,

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Never, TypeAlias
 
@@ -28,7 +29,16 @@ _GOES_BY = {
 _LIVE = ("mode", "iptables", "ipvs", "nftables", "ebpf")
 _PINNED = ("cgroup", "directory")  # of the section `ebpf`: what outlives the process is there
 
-Move: TypeAlias = Callable[[ProxyConfig], Awaitable[None]]  # raises ClusterIPError: then nothing has changed
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How far a change has come."""
+
+    config: ProxyConfig  # in force
+    waits: str = ""  # for what, in words, until that is in force which was asked for; "": it is
+
+
+Move: TypeAlias = Callable[[ProxyConfig], Awaitable[Moved]]  # raises ClusterIPError: then nothing has changed
 
 
 def fixed(before: ProxyConfig, after: ProxyConfig) -> tuple[str, ...]:
@@ -48,11 +58,12 @@ def concerns(before: ProxyConfig, after: ProxyConfig) -> bool:
 class Reload:
     """Owned by its own task."""
 
-    def __init__(self, config: ProxyConfig, read: Callable[[], ProxyConfig], path: str, events: Events) -> None:
-        """`config`: in force. `read` gives the file's, completed, or raises BadInput. `path`: ""
+    def __init__(self, asked: ProxyConfig, read: Callable[[], ProxyConfig], path: str, events: Events) -> None:
+        """`asked`: what the proxy was started with. `read` gives the file's, completed, or raises BadInput. `path`: ""
         where there is no file."""
-        self.config = config
-        self._asked = config  # what the file said last
+        self.config = asked  # in force
+        self.waits = ""  # for what, until the mode that was asked for follows
+        self._asked = asked  # what the file said last
         self._read = read
         self._path = Path(path) if path else None
         self._events = events
@@ -70,18 +81,22 @@ class Reload:
     def status(self) -> Object:
         """`reads`: how often the file was read again, and what it says acted on or refused."""
         message, hint = (self._refused.message, self._refused.hint) if self._refused else ("", "")
-        return {"file": str(self._path or ""), "reads": self._reads, "refused": message, "hint": hint}
+        follows = self._asked.mode if self.waits else ""
+        return {"file": str(self._path or ""), "reads": self._reads, "refused": message, "hint": hint,
+                "follows": follows, "waits": self.waits}  # fmt: skip
 
     async def run(self, move: Move) -> Never:
         """Raises Unavailable for a change that only a new process can take over."""
         known = _stamp(self._path)
         while True:
             try:
-                async with asyncio.timeout(_FILE_POLL if self._path else None):
+                async with asyncio.timeout(_FILE_POLL if self._path or self.waits else None):
                     await self._signal.wait()
             except TimeoutError:
                 found = _stamp(self._path)
                 if found in (known, None):
+                    if self.waits:
+                        await self._act(move, self._asked)
                     continue
                 await asyncio.sleep(_FILE_POLL / 10)  # whoever writes it in pieces has a moment for the rest
             self._signal.clear()
@@ -105,21 +120,29 @@ class Reload:
                                    "nftables and ebpf, and of that not cgroup and directory")  # fmt: skip
         if not concerns(self.config, asked):
             log.info("proxy.config.read file=%s effect=none", self._path)
-            self._take(asked)
+            self._take(asked, Moved(asked))
             return
-        was = self.config.mode
+        await self._act(move, asked)
+
+    async def _act(self, move: Move, asked: ProxyConfig) -> None:
+        was, waited = self.config, self.waits
         try:
-            await move(asked)
+            moved = await move(asked)
         except ClusterIPError as error:
+            self.waits = ""
             await self._refuse("ProxyModeRefused", error)
             return
-        self._take(asked)
-        log.info("proxy.config.taken file=%s mode=%s", self._path, asked.mode)
-        said = f"was {was}, is {asked.mode}" if was != asked.mode else f"{asked.mode}, with other settings"
-        await self._events.on_node("ProxyModeChanged", f"proxy mode: {said}")
+        self._take(asked, moved)
+        if moved.config == was and waited:
+            return  # it waits on
+        mode = moved.config.mode
+        follows = f"; {asked.mode} follows when nothing is in its way: {moved.waits}" if moved.waits else ""
+        log.info("proxy.config.taken file=%s mode=%s waits=%r", self._path, mode, moved.waits)
+        said = f"was {was.mode}, is {mode}" if was.mode != mode else f"{mode}, with other settings"
+        await self._events.on_node("ProxyModeChanged", f"proxy mode: {said}{follows}")
 
-    def _take(self, asked: ProxyConfig) -> None:
-        self._asked = self.config = asked
+    def _take(self, asked: ProxyConfig, moved: Moved) -> None:
+        self._asked, self.config, self.waits = asked, moved.config, moved.waits
         self._refused = None
 
     async def _refuse(self, reason: str, error: ClusterIPError) -> None:

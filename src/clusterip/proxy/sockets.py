@@ -157,11 +157,15 @@ async def open_sockets(config: ProxyConfig) -> Sockets:
     """The maps of this node, taken over or made. Raises Unavailable with one sentence if this machine cannot do it."""
 
     def look() -> Sockets:
-        where, program = place(config), shipped()
-        check(where, program)
-        return Sockets(where, program, netns.cookie())
+        able(config)
+        return Sockets(place(config), shipped(), netns.cookie())
 
     return await asyncio.to_thread(look)
+
+
+def able(config: ProxyConfig) -> None:
+    """Raises Unavailable with one sentence if this machine cannot do it. Blocking."""
+    check(place(config), shipped())
 
 
 def place(config: ProxyConfig) -> Place:

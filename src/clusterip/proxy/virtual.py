@@ -123,9 +123,14 @@ class ServerPlane:
         return {"nat": 0, "filter": 0}
 
 
+async def able(config: IPVS) -> None:
+    """Raises Unavailable, with the mode to use instead."""
+    await edge.check(config.scheduler or Config().scheduler)
+
+
 async def ready(config: IPVS) -> None:
     """What the mode needs before the first virtual server. Raises Unavailable, with the mode to use instead."""
-    await edge.check(config.scheduler or Config().scheduler)
+    await able(config)
     major, minor = os.uname().release.split(".")[:2]
     wanted = edge.settings(strict_arp=config.strict_arp, kernel=(int(major), int(re.sub(r"\D.*", "", minor))))
     await asyncio.to_thread(edge.prepare, wanted)

@@ -166,12 +166,17 @@ def read(directory: Path) -> Seen | None:
     return Seen(dict(found), hooks)
 
 
+def present(directory: Path) -> bool:
+    """Somebody, or nobody any more, keeps programs and maps there."""
+    return mounts.kind_of(str(directory)) == "bpf"
+
+
 def remove(directory: Path) -> bool:
     """Detach the programs and drop the maps; True if there was anything. Connections stay with their backends.
 
     The hooks that translate go first: a socket may see the Service for as long as one can be asked for.
     """
-    if mounts.kind_of(str(directory)) != "bpf":
+    if not present(directory):
         return False
     for name in reversed(HOOKS):
         (directory / "links" / name).unlink(missing_ok=True)
