@@ -241,6 +241,12 @@ def test_families_that_do_not_go_together_are_refused(source: str, to: str, fami
         Tracer(facts(*BOTH)).ask(source, to, family=family)
 
 
+@pytest.mark.parametrize(("node", "found"), [("node-1", []), ("node-2", ["other-node"]), ("", [])])
+def test_a_pod_of_another_node_never_meets_these_rules(node: str, found: list[str]) -> None:
+    answer = Tracer(facts(*BOTH, node=node)).ask("shop/client", "web:http", family="IPv4")
+    assert [i for i in ids(answer) if i == "other-node"] == found
+
+
 HOSTS = (
     nat(
         "PREROUTING -j KUBE-SERVICES",

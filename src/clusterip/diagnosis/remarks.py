@@ -6,6 +6,7 @@ from fractions import Fraction
 from clusterip.diagnosis.findings import Evidence, Finding
 from clusterip.diagnosis.outcomes import Reached, share
 from clusterip.diagnosis.packet import ICMP, socket
+from clusterip.diagnosis.question import addresses
 from clusterip.diagnosis.reply import link
 from clusterip.diagnosis.sentences import service
 from clusterip.diagnosis.tracked import flows, translation
@@ -130,6 +131,18 @@ def _hanging(walked: Walked) -> Iterator[Finding]:
             yield Finding(
                 "incomplete-input", "I", condition.object or name(walked), message, (), None, _missing(condition)
             )
+
+
+def _on_another_node(walked: Walked) -> Iterator[Finding]:
+    """The client's packets meet another node's rules first: whatever these say of them, it never comes to that."""
+    here = walked.facts.node
+    for pod in walked.facts.pods if here and walked.client.kind == "pod" else ():
+        there = pod.spec.node_name
+        if walked.packet.source in addresses(pod) and not pod.spec.host_network and there not in ("", here):
+            meta = pod.metadata
+            message = f"the pod is on {there}, whose rules its packets meet; these are {here}'s"
+            remedy = f"ask the same with the rules of {there}: --node {there}"
+            yield Finding("other-node", "W", f"pod {meta.namespace}/{meta.name}", message, (), None, remedy)
 
 
 def _granted(walked: Walked) -> Iterator[Finding]:
@@ -287,6 +300,7 @@ _LOOKS: tuple[Callable[[Walked], Iterable[Finding]], ...] = (
     _stopped,
     _lost,
     _hanging,
+    _on_another_node,
     _granted,
     _not_asked_for,
     _not_hooked,
