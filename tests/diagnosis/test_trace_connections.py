@@ -3,6 +3,8 @@
 import pytest
 from tests.diagnosis.asking import ADDRESSES, ROUTES, ask, filtered, ids, nat
 
+from clusterip.diagnosis.findings import Evidence
+
 SERVED = nat(
     "PREROUTING -j KUBE-SERVICES",
     'KUBE-SERVICES -d 10.96.0.20/32 -p tcp -m comment --comment "default/web cluster IP" -m tcp --dport 80 -j SVC',
@@ -103,3 +105,8 @@ def test_an_answer_that_a_bridge_hands_over_by_itself_is_not_translated() -> Non
 def test_a_pod_that_reaches_itself_must_be_masqueraded(rules: str, found: list[str]) -> None:
     answer = ask(rules, ADDRESSES, ROUTES, source="pod:10.244.2.1")
     assert (answer.verdict, ids(answer)) == ("delivered", found)
+
+
+def test_evidence_that_stands_in_no_file_is_told_without_a_place() -> None:
+    assert str(Evidence("tcp 10.244.1.7:4000", "", 7)) == "tcp 10.244.1.7:4000"
+    assert str(Evidence("tcp 10.244.1.7:4000", "conntrack", 7)) == "conntrack:7: tcp 10.244.1.7:4000"

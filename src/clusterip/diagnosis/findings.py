@@ -18,7 +18,7 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     line: int = 0  # 1 is the first; 0: not known
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line}: " if self.line else f"{self.file}: " if self.file else ""
+        where = f"{self.file}:{self.line}: " if self.file and self.line else f"{self.file}: " if self.file else ""
         return where + self.text
 
 
