@@ -2,7 +2,19 @@
 """What the API's objects tell: selection, slices, kinds, policies, ranges: each fault in other clothes."""
 
 import pytest
-from tests.diagnosis.clothes import ALL, HALF, NFT_EMPTY, ONE_SLICE, SVC, WEB_RULES, Row, as_json, holds, named
+from tests.diagnosis.clothes import (
+    ALL,
+    HALF,
+    NFT_EMPTY,
+    ONE_SLICE,
+    SVC,
+    WEB_RULES,
+    Row,
+    as_json,
+    findings,
+    holds,
+    named,
+)
 from tests.diagnosis.dumps import (
     RUNNING,
     UNREADY,
@@ -298,3 +310,18 @@ ROWS = [
 @pytest.mark.parametrize("row", ROWS, ids=named)
 def test_a_fault_in_other_clothes_has_the_same_id(row: Row) -> None:
     holds(row)
+
+
+@pytest.mark.parametrize(
+    ("labels", "remedy"),
+    [
+        ("app: webb", "kubectl patch service web"),  # a slip of the pen
+        ("App: web", "give the pods' template the labels app=web"),
+        ("app: api", "kubectl get deployments,statefulsets,daemonsets"),  # somebody else's
+        ("tier: front", "kubectl get deployments,statefulsets,daemonsets"),
+    ],
+)
+def test_another_applications_pods_are_not_offered_as_what_was_meant(labels: str, remedy: str) -> None:
+    found = findings(service("web", "10.96.0.20"), slice_of("web", ""), pod("p", labels, RUNNING))
+    (one,) = [f for f in found if f.id == "selector-matches-no-pod"]
+    assert one.remedy.startswith(remedy)

@@ -1,6 +1,7 @@
 """Why a Service has nobody behind it: selector, readiness, port names, address families. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from fractions import Fraction
 
 from clusterip.diagnosis.doctor.backends import entries_of, families_of, members, service_object
@@ -12,6 +13,7 @@ from clusterip.services.resolve import is_served
 from clusterip.services.table import Family
 
 ALL = Fraction(1)
+SIMILAR = 0.6  # of a label's value and the one that is wanted: a slip of the pen, not another application
 NEAREST = 3  # pods that are named when the selector matches none
 _ANSWER = "connections are refused"
 
@@ -117,7 +119,10 @@ def _matches_nothing(known: Known, key: Key, service: o.Service, selector: Mappi
         differing = _differing(near[0], selector)
         message += f" The nearest is pod {near[0].metadata.name}: {_difference(near[0], selector)}."
         changed = {label: near[0].metadata.labels[label] for label in differing if label in near[0].metadata.labels}
-        if len(changed) == len(differing):
+        if not _alike(near[0], selector):
+            remedy = f"kubectl get deployments,statefulsets,daemonsets -n {key.namespace} -o wide   # is one with "
+            remedy += f"{wanted} scaled to 0? else change spec.selector of the Service, or label its pods so"
+        elif len(changed) == len(differing):
             patch = ",".join(f'"{label}":"{value}"' for label, value in sorted(changed.items()))
             remedy = f'kubectl patch service {key.name} -n {key.namespace} -p \'{{"spec":{{"selector":{{{patch}}}}}}}\''
             remedy += f", or give the pods' template the labels {wanted}"
@@ -130,6 +135,16 @@ def _matches_nothing(known: Known, key: Key, service: o.Service, selector: Mappi
         at = Key(pod.metadata.namespace, pod.metadata.name)
         evidence.append(known.evidence("Pod", at, f"pod {pod.metadata.name}: {_difference(pod, selector)}"))
     return Finding("selector-matches-no-pod", "E", service_object(key), message, tuple(evidence), ALL, remedy)
+
+
+def _alike(pod: o.Pod, selector: Mapping[str, str]) -> bool:
+    """Whether it may be meant: a label is right, or a value is nearly."""
+    labels = pod.metadata.labels
+    return any(
+        value == labels[label] or SequenceMatcher(None, value, labels[label]).ratio() > SIMILAR
+        for label, value in selector.items()
+        if label in labels
+    ) or any(value in labels.values() for value in selector.values())
 
 
 def _differing(pod: o.Pod, selector: Mapping[str, str]) -> list[str]:
