@@ -114,7 +114,7 @@ def _nodes(report: "Report") -> list[tuple[str, ...]]:
 def _drift(lines: Sequence[str] | None) -> str:
     if lines is None:
         return ""
-    return f"[yellow]{len(lines)} differences[/]" if lines else "none"
+    return f"[yellow]{len(lines)} difference{'s' * (len(lines) != 1)}[/]" if lines else "none"
 
 
 def _when(moment: float | str | None) -> str:
