@@ -12,34 +12,23 @@ from tests.dataplane.strategies import V4, V6, Pool, hosts, tables
 from tests.diagnosis.asking import ask
 from tests.diagnosis.clothes import findings
 from tests.diagnosis.dumps import ready, service, slice_of
+from tests.diagnosis.own import TWO, USUAL, WEB, ruleset
 
 from clusterip.dataplane.nftables.config import Config
-from clusterip.dataplane.nftables.delta import program
-from clusterip.dataplane.nftables.plane import NFTables
-from clusterip.dataplane.node import FromCIDR, Host
 from clusterip.diagnosis.doctor.known import known
 from clusterip.diagnosis.doctor.programmed import Frontend
 from clusterip.diagnosis.doctor.programmed_own import own_frontends
 from clusterip.diagnosis.doctor.refusals import refusals
 from clusterip.diagnosis.findings import Finding
-from clusterip.rulesets.nft.text import table_text
 from clusterip.rulesets.recognise import read
-from clusterip.services.table import Backend, Entry, FrontendKind, PortName
+from clusterip.services.table import Backend, FrontendKind, PortName
 
-TWO = (Backend("10.244.1.5", 8080), Backend("10.244.2.6", 8080))
-WEB = Entry(PortName("default", "web", ""), "IPv4", "TCP", 80, "10.96.0.20", cluster=TWO, has_backends=True)
 OTHER = replace(WEB, name=PortName("default", "db", ""), cluster_ip="10.96.0.30")
 PORT = '{name: "", port: 8080}'
 OBJECTS = "".join(
     service(name, vip) + slice_of(name, f"{ready('10.244.1.5')}, {ready('10.244.2.6')}", PORT)
     for name, vip in (("web", "10.96.0.20"), ("db", "10.96.0.30"))
 )
-USUAL = Config(detector=FromCIDR("10.244.0.0/16"))
-
-
-def ruleset(*entries: Entry, config: Config = USUAL, host: Host | None = None) -> str:
-    plane = NFTables(config, host or Host(frozenset()))
-    return table_text(program([plane.compile(entry) for entry in entries], config))
 
 
 def told(*texts: str) -> dict[str, list[Finding]]:

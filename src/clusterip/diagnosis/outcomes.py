@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from clusterip.diagnosis.answer import Outcome, Step, Verdict
 from clusterip.diagnosis.packet import socket
+from clusterip.diagnosis.stops import meaning
 from clusterip.diagnosis.walk.branch import Branch, Condition, End, Fired, folded
 from clusterip.diagnosis.walk.chain import Ended
 from clusterip.diagnosis.walk.programs import Programs
@@ -105,7 +106,9 @@ def why(one: Reached) -> str:
         case "dropped" | "rejected" if fired:
             where = " ".join(p for p in (fired.hook, fired.table, fired.chain) if p)
             rule = f" rule {fired.rule + 1}" if fired.rule >= 0 else ""
-            return f"{where}{rule}: {fired.text or fired.effect}"
+            place = f"{where}{rule}: {fired.text or fired.effect}"
+            meant = meaning(fired)
+            return f"{meant} ({place})" if meant else place
         case _:
             return ""
 

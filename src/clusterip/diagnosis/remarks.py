@@ -9,6 +9,7 @@ from clusterip.diagnosis.packet import ICMP, socket
 from clusterip.diagnosis.question import addresses
 from clusterip.diagnosis.reply import link
 from clusterip.diagnosis.sentences import service
+from clusterip.diagnosis.stops import no_endpoints, no_local_endpoints
 from clusterip.diagnosis.tracked import flows, translation
 from clusterip.diagnosis.walk.branch import Condition, End, Fired
 from clusterip.diagnosis.walked import Walked
@@ -54,10 +55,11 @@ def _stop(walked: Walked, stopped: list[Reached]) -> Finding | None:
     evidence = (Evidence(text or last.text, file, line),)
     of = _cost(stopped)
     said = f"{text} {last.text}"
-    if last.program == "ipvs" or "has no endpoints" in said or _empty_by_map(last, verdict):
+    if last.program == "ipvs" or "has no endpoints" in said or no_endpoints(last):
         message = f"the Service has no usable backend: new connections are {verdict}"
         return Finding("no-endpoints", "E", name(walked), message, evidence, of, "kubectl get endpointslices,pods -A")
-    if "has no local endpoints" in said or (_is_proxys(last) and verdict == "dropped" and "no-endpoint" in said):
+    by_proxy = _is_proxys(last) and verdict == "dropped" and "no-endpoint" in said
+    if "has no local endpoints" in said or by_proxy or no_local_endpoints(last):
         message = f"a Local traffic policy, and no backend on this node: new connections are {verdict}"
         return Finding("no-local-endpoints", "E", name(walked), message, evidence, of)
     where = f"{last.table}/{last.chain}"
@@ -76,15 +78,6 @@ def _stop(walked: Walked, stopped: list[Reached]) -> Finding | None:
 
 def _is_proxys(fired: Fired) -> bool:
     return fired.chain.startswith(_PROXY_CHAINS) or fired.table.rpartition(" ")[2] in _PROXY_TABLES
-
-
-def _empty_by_map(fired: Fired, verdict: str) -> bool:
-    """In nftables layouts, kube-proxy's and ours, the verdict for an empty Service is a chain that rejects."""
-    refusing = (fired.table.rpartition(" ")[2], fired.chain) in (
-        ("kube-proxy", "reject-chain"),
-        ("clusterip", "refuse"),
-    )
-    return refusing and verdict == "rejected"
 
 
 def _unconditional(text: str) -> bool:
