@@ -34,7 +34,7 @@ is read.
   clusterip trace client web:80 --node node-1
   clusterip trace client web:80 --node node-1 --live
 
-Exit status: 0 it is delivered, 1 it is not, 2 that cannot be told.
+Exit status: 0 it is delivered, 1 it is not, be it over one family of two, 2 that cannot be told.
 """
 
 
