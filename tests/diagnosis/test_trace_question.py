@@ -266,7 +266,8 @@ HOSTS = (
     ids=["a neighbour", "behind a router", "the node itself"],
 )
 def test_the_answer_of_a_backend_beside_the_client_goes_past_the_node(source: str, share: Fraction | None) -> None:
-    found = [f for f in ask(*HOSTS, source=source).findings if f.id == "masquerade-missing"]
+    answer = ask(*HOSTS, source=source)
+    found = [f for f in answer.findings if f.id == "masquerade-missing"]
     assert [f.share for f in found] == ([share] if share else [])
     assert not found or [str(e) for e in found[0].evidence] == ["192.168.50.0/24 dev eth0"]
 
@@ -274,3 +275,14 @@ def test_the_answer_of_a_backend_beside_the_client_goes_past_the_node(source: st
 def test_what_is_masqueraded_comes_back_through_the_node() -> None:
     hidden = HOSTS[0].replace("COMMIT", "-A POSTROUTING -j MASQUERADE\nCOMMIT")
     assert ids(ask(hidden, *HOSTS[1:], source="outside:192.168.50.99")) == []
+
+
+def test_the_last_sentence_does_not_leave_out_what_becomes_of_the_answer() -> None:
+    lone = (nat("PREROUTING -d 10.96.0.20/32 -j DNAT --to-destination 192.168.50.12:8080"), *HOSTS[1:])
+    past = ask(*lone, source="outside:192.168.50.99")
+    assert past.reason == (
+        "delivered to 192.168.50.12:8080; but the answer goes past this node, and the client refuses it"
+    )
+    stopped = ask(*lone, filtered("FORWARD -s 192.168.50.12/32 -j DROP"), source="outside:203.0.113.9")
+    assert stopped.reason == "delivered to 192.168.50.12:8080; but the answer is dropped on its way back"
+    assert ask(*lone, source="outside:203.0.113.9").reason == "delivered to 192.168.50.12:8080"

@@ -122,7 +122,7 @@ def told(walked: Walked) -> Trace:
     return Trace(
         packet=walked.packet,
         verdict=verdict(walked.found),
-        reason=reason(walked.found, walked.packet, walked.frontends),
+        reason=reason(walked.found, walked.packet, walked.frontends) + _answered(walked),
         steps=outcomes[0].steps,
         outcomes=outcomes,
         reply=steps(walked.back.branch, walked.programs) if walked.back else (),
@@ -130,6 +130,17 @@ def told(walked: Walked) -> Trace:
         service=service(walked.packet, walked.frontends),
         answers=owner(walked.facts, walked.hooks.surroundings, walked.packet.destination) != "",
     )
+
+
+def _answered(walked: Walked) -> str:
+    """What a sentence about delivery must not leave out."""
+    back = walked.back
+    if back is None or verdict(walked.found) != "delivered":
+        return ""
+    if back.direct:
+        return "; but the answer goes past this node, and the client refuses it"
+    stopped = {End.DROP: "dropped", End.REJECT: "rejected"}.get(back.end)
+    return f"; but the answer is {stopped} on its way back" if stopped else ""
 
 
 def _packet(source: Client, to: Target, known: Surroundings) -> Packet:
