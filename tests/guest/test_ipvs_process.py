@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.client.fake_apiserver import FakeApiServer
+from tests.proxy.process import Proxy, cleaned, kubeconfig, node_here, relayed, start
 from tests.proxy.running import service, slice_of
 from tests.proxy.test_proxy_packets import NODE_PORT, VIP, all_kinds, ask
-from tests.proxy.test_proxy_process import Proxy, cleaned, kubeconfig, node_here, relayed, start
 from tests.proxy.world import NODE, OUTSIDE, POD_A, POD_B, World, world
 
 from clusterip.model.resources import NODES

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.client.fake_apiserver import FakeApiServer
+from tests.proxy.process import Proxy, kubeconfig, node_here, relayed, start
 from tests.proxy.running import service, slice_of
-from tests.proxy.test_proxy_process import Proxy, kubeconfig, node_here, relayed, start
 from tests.proxy.world import NODE, OUTSIDE, POD_A, POD_B, World
 
 from clusterip.errors import Unavailable

@@ -1,27 +1,19 @@
 """The whole command in a node's namespace: its servers, its health check ports, its end, its clean-up."""
 
 import asyncio
-import contextlib
 import json
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.client.fake_apiserver import FakeApiServer
-from tests.proxy.running import node_object, service, slice_of
+from tests.proxy.process import Proxy, cleaned, kubeconfig, node_here, proxying, relayed, start
+from tests.proxy.running import service, slice_of
 from tests.proxy.world import NODE, OUTSIDE, POD_B, World, world
 
-from clusterip.kernel import netns as namespaces
 from clusterip.kernel import sysctl
-from clusterip.kernel.run import run
-from clusterip.model.resources import ENDPOINT_SLICES, EVENTS, NODES, SERVICES
-from clusterip.model.status import Object
+from clusterip.model.resources import EVENTS, NODES
 
 pytestmark = pytest.mark.kernel
 
@@ -44,98 +36,11 @@ def net() -> Iterator[World]:
         yield made
 
 
-@dataclass
-class Proxy:
-    net: World
-    server: FakeApiServer
-    process: asyncio.subprocess.Process
-    config: Path
-
-    async def get(self, path: str, port: int = 10249) -> tuple[int, str]:
-        argv = ("curl", "-s", "-m", "5", "-w", "\n%{http_code}", f"http://127.0.0.1:{port}{path}")
-        done = await run(argv, netns=self.net.node, check=False)
-        body, _, code = done.stdout.decode().rpartition("\n")
-        return int(code), body
-
-    async def status(self) -> Any:
-        code, body = await self.get("/status")
-        return json.loads(body) if code == 200 else {}
-
-    async def put(self, *objects: Object) -> None:
-        for obj in objects:
-            await self.server.put({"Service": SERVICES, "EndpointSlice": ENDPOINT_SLICES}[obj["kind"]], obj)
-            async with asyncio.timeout(15):  # one by one: each kind has a watch of its own
-                while int((await self.status()).get("revision") or 0) < self.server.revision:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
-
-
-def node_here() -> Object:
-    node = node_object()
-    node["status"] = {"addresses": [{"type": "InternalIP", "address": NODE}]}
-    return node
-
-
-def kubeconfig(path: Path, url: str) -> Path:
-    cluster = {"name": "c", "cluster": {"server": url}}
-    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-    document = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
-    path.write_text(json.dumps({**document, "current-context": "x"}))
-    return path
-
-
-async def start(netns: str, *argv: str) -> asyncio.subprocess.Process:
-    main = "from clusterip.cli.main import main; main()"
-    command = ("nsenter", f"--net=/run/netns/{netns}", "--", sys.executable, "-c", main, "proxy", *argv)
-    return await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-@contextlib.asynccontextmanager
-async def relayed(netns: str, url: str) -> AsyncIterator[str]:
-    """The fake server's address inside the namespace, which has no way to the machine's own."""
-    host, _, port = url.removeprefix("http://").partition(":")
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError), contextlib.closing(writer):
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-
-    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(pump(reader, there_writer), pump(there_reader, writer))
-
-    with namespaces.inside(netns):
-        listener = socket.create_server(("127.0.0.1", 0))
-    async with await asyncio.start_server(relay, sock=listener) as relaying:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        relaying.close()
-
-
 @pytest.fixture
 async def proxy(net: World, tmp_path: Path) -> AsyncIterator[Proxy]:
-    async with FakeApiServer() as server, relayed(net.node, server.url) as url:
-        await server.put(NODES, node_here())
-        config = tmp_path / "proxy.yaml"
-        config.write_text(CONFIG % kubeconfig(tmp_path / "kubeconfig", url))
-        process = await start(net.node, "--config", str(config))
-        made = Proxy(net, server, process, config)
-        try:
-            async with asyncio.timeout(90):
-                while not (await made.status()).get("syncs"):
-                    assert process.returncode is None, (await process.communicate())[1].decode()
-                    await asyncio.sleep(0.05)
-            yield made
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.communicate()
-        await cleaned(net)
-
-
-async def cleaned(net: World) -> None:
-    process = await start(net.node, "--cleanup")
-    _, said = await process.communicate()
-    assert process.returncode == 0, said.decode()
+    async with proxying(net, tmp_path, CONFIG) as made:
+        yield made
+    await cleaned(net)
 
 
 async def test_the_servers_answer_as_kube_proxys_do(proxy: Proxy) -> None:

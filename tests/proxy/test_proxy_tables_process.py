@@ -1,18 +1,16 @@
 """The whole command in nftables mode: without any program, its end, its clean-up, its start over another mode."""
 
 import asyncio
-import contextlib
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 from tests.client.fake_apiserver import FakeApiServer
+from tests.proxy.process import Proxy, cleaned, kubeconfig, node_here, proxying, relayed, start
 from tests.proxy.running import service, slice_of
 from tests.proxy.test_proxy_packets import NODE_PORT, VIP, all_kinds, ask
-from tests.proxy.test_proxy_process import Proxy, cleaned, kubeconfig, node_here, relayed, start
 from tests.proxy.world import NODE, OUTSIDE, POD_A, POD_B, World, world
 
 from clusterip.model.resources import NODES, SERVICE_CIDRS
@@ -22,7 +20,7 @@ pytestmark = pytest.mark.kernel
 CONFIG = """
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: %s
+mode: MODE
 hostnameOverride: node-1
 clusterCIDR: 10.244.0.0/16
 clientConnection: {kubeconfig: %s}
@@ -39,33 +37,12 @@ def net() -> Iterator[World]:
         yield made
 
 
-@contextlib.asynccontextmanager
-async def proxying(net: World, folder: Path, mode: str, *, programs: bool = True) -> AsyncIterator[Proxy]:
-    """`programs`: False leaves the proxy none to run: no nft, no iptables, no conntrack."""
-    async with FakeApiServer() as server, relayed(net.node, server.url) as url:
-        await server.put(NODES, node_here())
-        cidr = {"kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16"]}}
-        await server.put(SERVICE_CIDRS, cidr)
-        config = folder / f"{mode}.yaml"
-        config.write_text(CONFIG % (mode, kubeconfig(folder / "kubeconfig", url)))
-        process = await (start if programs else start_alone)(net.node, "--config", str(config))
-        made = Proxy(net, server, process, config)
-        try:
-            async with asyncio.timeout(20):
-                while not (await made.status()).get("syncs"):
-                    assert process.returncode is None, (await process.communicate())[1].decode()
-                    await asyncio.sleep(0.05)
-            yield made
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.communicate()
+NO_PROGRAMS = "import os; os.environ['PATH'] = '/nowhere'; "  # no nft, no iptables, no conntrack
+CIDR = {"kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16"]}}
 
 
-async def start_alone(netns: str, *argv: str) -> asyncio.subprocess.Process:
-    main = "import os; os.environ['PATH'] = '/nowhere'; from clusterip.cli.main import main; main()"
-    command = ("nsenter", f"--net=/run/netns/{netns}", "--", sys.executable, "-c", main, "proxy", *argv)
-    return await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def in_mode(mode: str, net: World, folder: Path, first: str = "") -> AbstractAsyncContextManager[Proxy]:
+    return proxying(net, folder, CONFIG.replace("MODE", mode), (SERVICE_CIDRS, CIDR), first=first)
 
 
 def tables(net: World) -> list[str]:
@@ -73,7 +50,7 @@ def tables(net: World) -> list[str]:
 
 
 async def test_it_runs_no_program(net: World, tmp_path: Path) -> None:
-    async with proxying(net, tmp_path, "nftables", programs=False) as proxy:
+    async with in_mode("nftables", net, tmp_path, NO_PROGRAMS) as proxy:
         await proxy.put(all_kinds(), slice_of("web", POD_B))
         assert await ask(net, POD_A, VIP) == (POD_B, POD_A)
         assert (await ask(net, OUTSIDE, NODE, NODE_PORT))[0] == POD_B
@@ -90,13 +67,13 @@ async def test_it_runs_no_program(net: World, tmp_path: Path) -> None:
 
 
 async def test_a_signal_ends_it_the_table_stays_and_the_next_one_takes_over(net: World, tmp_path: Path) -> None:
-    async with proxying(net, tmp_path, "nftables") as proxy:
+    async with in_mode("nftables", net, tmp_path) as proxy:
         await proxy.put(service(), slice_of("web", POD_B))
         proxy.process.send_signal(signal.SIGTERM)
         _, said = await proxy.process.communicate()
         assert (proxy.process.returncode, b"Traceback" in said) == (0, False)
     assert (await ask(net, POD_A, VIP))[0] == POD_B
-    async with proxying(net, tmp_path, "nftables") as proxy:
+    async with in_mode("nftables", net, tmp_path) as proxy:
         await proxy.put(service(), slice_of("web", POD_A))
         assert (await ask(net, OUTSIDE, VIP))[0] == POD_A
     await cleaned(net)
@@ -105,7 +82,7 @@ async def test_a_signal_ends_it_the_table_stays_and_the_next_one_takes_over(net:
 
 async def test_each_mode_takes_the_other_away_once_its_own_rules_are_complete(net: World, tmp_path: Path) -> None:
     for mode, other in (("iptables", "nftables"), ("nftables", "iptables"), ("iptables", "nftables")):
-        async with proxying(net, tmp_path, mode) as proxy:
+        async with in_mode(mode, net, tmp_path) as proxy:
             await proxy.put(service(), slice_of("web", POD_B))
             async with asyncio.timeout(10):
                 while ("KUBE-SERVICES" in net.rules(), bool(tables(net))) != (mode == "iptables", mode == "nftables"):  # noqa: ASYNC110
@@ -120,11 +97,9 @@ async def test_a_kernel_without_nf_tables_is_one_clear_sentence(net: World, tmp_
     config = tmp_path / "proxy.yaml"
     async with FakeApiServer() as server, relayed(net.node, server.url) as url:
         await server.put(NODES, node_here())
-        config.write_text(CONFIG % ("nftables", kubeconfig(tmp_path / "kubeconfig", url)))
+        config.write_text(CONFIG.replace("MODE", "nftables") % kubeconfig(tmp_path / "kubeconfig", url))
         drop = "from clusterip.kernel import nftables as k; k.SUBSYSTEM = 250; "
-        main = drop + "from clusterip.cli.main import main; main()"
-        command = ("nsenter", f"--net=/run/netns/{net.node}", "--", sys.executable, "-c", main, "proxy")
-        process = await asyncio.create_subprocess_exec(*command, "--config", str(config), stderr=subprocess.PIPE)
+        process = await start(net.node, "--config", str(config), first=drop)
         _, said = await process.communicate()
     assert process.returncode == 1
     assert "nf_tables" in said.decode()
