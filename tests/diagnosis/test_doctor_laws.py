@@ -11,10 +11,11 @@ from tests.examples import share
 
 from clusterip.dataplane.iptables import Config, FromCIDR, compile_entry, complete
 from clusterip.diagnosis.doctor import Diagnosis, diagnose
-from clusterip.diagnosis.doctor.backends import FAMILIES, entries_of
+from clusterip.diagnosis.doctor.backends import entries_of
 from clusterip.diagnosis.doctor.known import Key, known
 from clusterip.diagnosis.findings import ORDER
 from clusterip.rulesets.recognise import Recognised, read
+from clusterip.services.table import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 TEXTS = [path.read_text() for path in sorted((ROOT / "cases").glob("*/input.*"))]

@@ -18,7 +18,7 @@ from clusterip.model.objects import EndpointSlice, Service
 from clusterip.model.resources import ENDPOINT_SLICES, SERVICES
 from clusterip.model.yamltext import documents
 from clusterip.services.addresses import canonical_address
-from clusterip.services.table import Family
+from clusterip.services.table import FAMILIES
 
 Wanted: TypeAlias = Service | EndpointSlice
 
@@ -26,7 +26,6 @@ KINDS: dict[tuple[str, str], type[Wanted]] = {
     (SERVICES.api_version, SERVICES.kind): Service,
     (ENDPOINT_SLICES.api_version, ENDPOINT_SLICES.kind): EndpointSlice,
 }
-FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
 _TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
 _LAST_PORT = 65535

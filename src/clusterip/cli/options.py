@@ -1,15 +1,10 @@
 """Options that several commands share."""
 
-from typing import TYPE_CHECKING
-
 import click
 
-if TYPE_CHECKING:
-    from clusterip.services.table import Family
+from clusterip.services.table import FAMILIES
 
-FAMILIES: "tuple[Family, ...]" = ("IPv4", "IPv6")
-
-
+family = click.Choice(FAMILIES)
 cluster = click.option(
     "--name",
     envvar="CLUSTERIP_NAME",

@@ -51,7 +51,7 @@ class Options:
 @click.option(
     "--proxy-mode", type=click.Choice(["iptables", "ipvs", "nftables", "ebpf"]), default="iptables", show_default=True
 )
-@click.option("--family", type=click.Choice(options.FAMILIES), help="default: the one that the manifests have")
+@click.option("--family", type=options.family, help="default: the one that the manifests have")
 @click.option("--node-name", default="", help="the node whose rules these are; decides what is local")
 @click.option("--node-ip", default="", metavar="IP[,IP]", help="its addresses, one a family")
 @click.option(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterip.cli import manifests, options
+from clusterip.cli import manifests
 from clusterip.cli.manifests import Manifests
 from clusterip.dataplane import nftables
 from clusterip.dataplane.ebpf import config as ebpf
@@ -28,7 +28,7 @@ from clusterip.model.objects import EndpointSlice
 from clusterip.rulesets.nft.text import table_text
 from clusterip.services.addresses import canonical_address, canonical_range
 from clusterip.services.resolve import SERVICE_NAME_LABEL, ZONE_LABEL, NodeContext, is_served, resolve
-from clusterip.services.table import Entry, Family
+from clusterip.services.table import FAMILIES, Entry, Family
 
 if TYPE_CHECKING:
     from clusterip.cli.rules import Options
@@ -39,7 +39,7 @@ def written(given: "Options") -> tuple[str, tuple[str, ...]]:
     node = NodeContext(given.node_name, _labels(given.node_labels).get(ZONE_LABEL, ""))
     ranges = _ranges(given.service_cidr, "--service-cidr")
     found = manifests.read(given.files)
-    tables = {f: _entries(found, node, f) for f in options.FAMILIES}
+    tables = {f: _entries(found, node, f) for f in FAMILIES}
     family = given.family or _first_family(tables)
     entries = tables[family]
     both = not given.family and all(tables.values())

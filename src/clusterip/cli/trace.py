@@ -66,7 +66,7 @@ class Options:
 @options.cluster
 @click.option(
     "--family",
-    type=click.Choice(options.FAMILIES),
+    type=options.family,
     help="of a Service that has both; default: its first, and the verdict over the other",
 )
 @click.option("--in", "interface", metavar="IFACE", help="the interface it comes in by, where that matters")

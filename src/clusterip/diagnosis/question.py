@@ -11,12 +11,11 @@ from clusterip.diagnosis.frontends import Frontend
 from clusterip.diagnosis.walk.surroundings import within
 from clusterip.errors import BadInput
 from clusterip.model.objects import Pod
-from clusterip.services.table import Family
+from clusterip.services.table import FAMILIES, Family
 
 SOURCE_HINT = "write it like pod:10.244.1.7, node, node:192.168.50.11, outside:203.0.113.9, or a pod's name"
 DESTINATION_HINT = "write it like 10.96.0.20:80/tcp, web.default:80 or icmp:10.96.0.20"
 
-FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
 _KINDS = ("pod", "node", "outside")
 _TRANSPORTS = frozenset({"tcp", "udp", "sctp"})
 _ICMP = {"icmp": "icmp", "icmp6": "ipv6-icmp", "icmpv6": "ipv6-icmp"}

@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple, TypeAlias
 Family: TypeAlias = Literal["IPv4", "IPv6"]
 Protocol: TypeAlias = Literal["TCP", "UDP", "SCTP"]
 
+FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
+
 
 class PortName(NamedTuple):
     """A Service port's full name. Text form: "ns/name:port", or "ns/name" if the port has no name."""

@@ -7,9 +7,7 @@ from clusterip.diagnosis.doctor.known import Key, Known
 from clusterip.diagnosis.packet import socket
 from clusterip.model import objects as o
 from clusterip.services.resolve import NodeContext, resolve
-from clusterip.services.table import Entry, Family
-
-FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
+from clusterip.services.table import FAMILIES, Entry, Family
 
 
 def families_of(service: o.Service) -> tuple[Family, ...]:

@@ -17,15 +17,13 @@ from clusterip.diagnosis.walk.programs import Kept, programs
 from clusterip.diagnosis.walk.surroundings import Surroundings
 from clusterip.model.objects import EndpointSlice
 from clusterip.services.resolve import SERVICE_NAME_LABEL, resolve
-from clusterip.services.table import Entry, Family
-
-_FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
+from clusterip.services.table import FAMILIES, Entry, Family
 
 
 def verify(facts: Facts, premises: Premises) -> Verification:
     """Of every family of which there are rules or Services."""
     parts = []
-    for family in _FAMILIES:
+    for family in FAMILIES:
         table = entries(facts, premises, family)
         if table or _has_rules(facts, ipv6=family == "IPv6"):
             parts.append(verify_table(facts, table, premises, ipv6=family == "IPv6"))

@@ -8,9 +8,8 @@ from clusterip.lab.check.values import Client, ClientKind, Expect, Expectation, 
 from clusterip.model.objects import Endpoint, EndpointSlice, Namespace, Node, Pod, Service
 from clusterip.services.resolve import SERVICE_NAME_LABEL, ZONE_LABEL, NodeContext, is_served, resolve
 from clusterip.services.route import Dropped, Packet, Policy, Rejected, Source, route
-from clusterip.services.table import Entry, Family, FrontendKind
+from clusterip.services.table import FAMILIES, Entry, Family, FrontendKind
 
-FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
 _KINDS = tuple(FrontendKind)
 _NOWHERE: Mapping[Family, str] = {"IPv4": "0.0.0.0", "IPv6": "::"}  # noqa: S104  (a source, to which nothing is bound)
 
