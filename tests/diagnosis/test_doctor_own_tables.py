@@ -11,7 +11,7 @@ from tests.dataplane.nftables.strategies_nft import configs
 from tests.dataplane.strategies import V4, V6, Pool, hosts, tables
 from tests.diagnosis.asking import ask
 from tests.diagnosis.clothes import findings
-from tests.diagnosis.dumps import ready, service, slice_of
+from tests.diagnosis.dumps import ready, save, service, slice_of
 from tests.diagnosis.own import TWO, USUAL, WEB, ruleset
 
 from clusterip.dataplane.nftables.config import Config
@@ -108,6 +108,18 @@ def test_a_service_that_is_not_there_at_all_is_missing() -> None:
 def test_rules_of_another_cluster_lack_nothing() -> None:
     stranger = replace(WEB, name=PortName("default", "else", ""), cluster_ip="10.96.0.99")
     assert "missing-endpoint" not in told(ruleset(stranger), OBJECTS)
+
+
+def test_a_dump_of_refusals_alone_says_nothing_of_what_is_served() -> None:
+    refused = save(
+        "filter",
+        [
+            "-A FORWARD -j KUBE-SERVICES",
+            '-A KUBE-SERVICES -d 10.96.0.20/32 -p tcp -m comment --comment "default/web has no endpoints" '
+            "-m tcp --dport 80 -j REJECT",
+        ],
+    )
+    assert [f.object for f in told(refused, OBJECTS)["missing-endpoint"]] == ["service default/web"]
 
 
 def test_a_local_policy_is_no_missing_backend() -> None:

@@ -26,6 +26,7 @@ class _Plane(NamedTuple):
 
 def find(known: Known, programs: Sequence[Programmed], refused: Sequence[Refusal]) -> Iterator[Finding]:
     held: defaultdict[_Plane, dict[Frontend, Evidence]] = defaultdict(dict)
+    served = {p.frontend for p in programs}
     told = [(p.file, p.form, p.frontend, p.place) for p in programs]
     told += [(r.file, r.form, r.frontend, r.place) for r in refused]
     for file, form, frontend, place in told:
@@ -33,8 +34,8 @@ def find(known: Known, programs: Sequence[Programmed], refused: Sequence[Refusal
             held[_Plane(file.rpartition("/")[0], form == "ebpf", ":" in frontend.address)][frontend] = place
     asked = [a for key, service in known.services.items() if is_served(service) for a in _asked(known, key, service)]
     for plane, there in held.items():
-        ours = [a for a in asked if a.frontend in there]
-        # A program that has none of these Services is of another cluster, or from another time.
+        # A program that serves none of these Services is of another cluster, from another time, or not all of it.
+        ours = [a for a in asked if a.frontend in there and a.frontend in served]
         for one in asked if ours else ():
             if one.frontend not in there and _is_for(plane, one.frontend):
                 yield _finding(known, one, there[ours[0].frontend], len(ours))
