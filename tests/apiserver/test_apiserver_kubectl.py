@@ -135,9 +135,9 @@ async def test_watch_and_wait_see_what_happens(kubectl: Kubectl) -> None:
     await kubectl("label pod a x=y")
     assert (await kubectl("delete pod a")).startswith('pod "a" deleted')
     assert await waiting == "pod/a condition met\n"
+    assert "timed out waiting" in await kubectl.fails("wait --for=create pod/never --timeout=1s")
     _, seen, _ = await watching
     assert [line.split()[0] for line in seen.splitlines()] == ["NAME", "a", "a", "a"]
-    assert "timed out waiting" in await kubectl.fails("wait --for=create pod/never --timeout=1s")
 
 
 async def test_what_there_is_can_be_asked(kubectl: Kubectl) -> None:
