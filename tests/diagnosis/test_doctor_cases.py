@@ -1,6 +1,7 @@
 """What the collected cases must give: findings by id, object and share, and the answers to their questions."""
 
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -46,6 +47,11 @@ class Expected(Struct, frozen=True, forbid_unknown_fields=True):
 
 def expected(case: Path) -> Expected:
     return msgspec.json.decode((case / "expected.json").read_bytes(), type=Expected)
+
+
+@cache
+def diagnosed(case: Path) -> Diagnosis:
+    return diagnose(inputs(case))
 
 
 def inputs(case: Path) -> list[Recognised]:
@@ -94,7 +100,7 @@ def test_all_cases_are_there() -> None:
 
 @pytest.mark.parametrize("case", ALL)
 def test_a_case_gives_its_findings(case: Path) -> None:
-    diagnosis = diagnose(inputs(case))
+    diagnosis = diagnosed(case)
     for wanted in expected(case).findings:
         finding = found(diagnosis, wanted)
         assert finding.level == wanted.level
@@ -105,13 +111,13 @@ def test_a_case_gives_its_findings(case: Path) -> None:
 
 @pytest.mark.parametrize("case", ALL)
 def test_a_case_gives_no_other_error(case: Path) -> None:
-    errors = {(f.id, f.object) for f in diagnose(inputs(case)).findings if f.level == "E"}
+    errors = {(f.id, f.object) for f in diagnosed(case).findings if f.level == "E"}
     assert errors == {(f.id, f.object) for f in expected(case).findings if f.level == "E"}
 
 
 @pytest.mark.parametrize("case", ALL)
 def test_what_is_an_error_or_a_warning_has_evidence_and_a_remedy(case: Path) -> None:
-    for finding in diagnose(inputs(case)).findings:
+    for finding in diagnosed(case).findings:
         if finding.level != "I":
             assert finding.evidence, finding.id
             assert finding.remedy, finding.id
