@@ -89,7 +89,9 @@ def test_an_element_that_is_gone_costs_its_share() -> None:
     whole = ruleset(WEB, OTHER)
     gone = re.sub(r"10\.96\.0\.20 \. tcp \. 80 \. 1 [^,}]*?: [\d.]+ \. 8080,?", "", whole)
     assert gone != whole
-    assert [f.object for f in told(gone, OBJECTS)["missing-endpoint"]] == ["service default/web"]
+    (missing,) = told(gone, OBJECTS)["missing-endpoint"]
+    assert (missing.object, missing.share) == ("service default/web", Fraction(1, 2))
+    assert "50 % of new connections reach no backend" in missing.message
 
 
 def test_a_service_that_is_refused_and_has_backends_is_missing_them() -> None:
@@ -102,7 +104,7 @@ def test_a_service_that_is_refused_and_has_backends_is_missing_them() -> None:
 def test_a_service_that_is_not_there_at_all_is_missing() -> None:
     (missing,) = told(ruleset(OTHER), OBJECTS)["missing-endpoint"]
     assert (missing.object, missing.share) == ("service default/web", Fraction(1))
-    assert "Nothing in the kernel is for 10.96.0.20:80/tcp" in missing.message
+    assert "The rules have nothing for 10.96.0.20:80/tcp" in missing.message
 
 
 def test_rules_of_another_cluster_lack_nothing() -> None:

@@ -36,7 +36,7 @@ OLD = filtered(
         (OWN, "203.0.113.100:80", "203.0.113.9 is not within the Service's loadBalancerSourceRanges", []),
         (OWN, "203.0.113.7:80", "a Local traffic policy, and no backend on this node", ["no-local-endpoints"]),
         (OWN, "192.168.50.11:30080", "a Local traffic policy, and no backend on this node", ["no-local-endpoints"]),
-        (OWN, "10.96.0.20:81", "the Service has no such port", ["wrong-service-port"]),
+        (OWN, "10.96.0.20:81", "nothing translates this port of the Service", ["wrong-service-port"]),
         (OWN, "10.96.9.9:80", "no Service has this address", []),
         (OLD, "203.0.113.100:80", "203.0.113.9 is not within the Service's loadBalancerSourceRanges", []),
         (OLD, "203.0.113.7:80", "a Local traffic policy, and no backend on this node", ["no-local-endpoints"]),

@@ -36,5 +36,5 @@ def meaning(fired: Fired) -> str:
         return f"{fired.before.source} is not within the Service's loadBalancerSourceRanges"
     if fired.chain in ("check-cluster-ips", "cluster-ips-check"):
         refused = fired.effect.startswith("reject")
-        return "the Service has no such port" if refused else "no Service has this address"
+        return "nothing translates this port of the Service" if refused else "no Service has this address"
     return ""

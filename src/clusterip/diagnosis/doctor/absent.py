@@ -38,7 +38,7 @@ def find(known: Known, programs: Sequence[Programmed], refused: Sequence[Refusal
         ours = [a for a in asked if a.frontend in there and a.frontend in served]
         for one in asked if ours else ():
             if one.frontend not in there and _is_for(plane, one.frontend):
-                yield _finding(known, one, there[ours[0].frontend], len(ours))
+                yield _finding(known, one, plane, there[ours[0].frontend], len(ours))
 
 
 class _Asked(NamedTuple):
@@ -65,8 +65,9 @@ def _is_for(plane: _Plane, frontend: Frontend) -> bool:
     return same and (not plane.sockets or frontend.protocol in _FOR_SOCKETS)
 
 
-def _finding(known: Known, one: _Asked, other: Evidence, count: int) -> Finding:
-    message = f"Nothing in the kernel is for {one.frontend}, and the API has {equal_shares(one.usable)}; {count} "
+def _finding(known: Known, one: _Asked, plane: _Plane, other: Evidence, count: int) -> Finding:
+    whose = "The maps of eBPF mode" if plane.sockets else "The rules"
+    message = f"{whose} have nothing for {one.frontend}, and the API has {equal_shares(one.usable)}; {count} "
     message += (
         f"other {'frontend of the API is' if count == 1 else 'frontends of the API are'} there. The proxy is not "
     )

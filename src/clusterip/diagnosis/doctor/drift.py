@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from clusterip.diagnosis.doctor.backends import Wanted, equal_shares, wanted
 from clusterip.diagnosis.doctor.known import Key, Known
-from clusterip.diagnosis.doctor.programmed import Form, Frontend, Programmed, share_list, share_text
+from clusterip.diagnosis.doctor.programmed import GRID, UNIT, Form, Frontend, Programmed, share_list, share_text
 from clusterip.diagnosis.findings import Evidence, Finding
 
 _STALE_REMEDY = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
@@ -112,12 +112,16 @@ def _port_gone(p: Programmed) -> Finding:
 
 def _missing(p: Programmed, missing: Sequence[str], usable: Sequence[str]) -> Finding:
     message = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} ready in the slices, and the rules for "
-    message += f"{p.frontend} do not use {'it' if len(missing) == 1 else 'them'}: {len(usable) - len(missing)} of "
-    message += f"{len(usable)} backends get all connections."
+    message += f"{p.frontend} do not use {'it' if len(missing) == 1 else 'them'}: "
+    lost = 1 - sum(p.shares.values(), Fraction(0))
+    if lost > Fraction(GRID, UNIT):
+        message += f"{percent(lost)} of new connections reach no backend."
+    else:
+        message += f"{len(usable) - len(missing)} of {len(usable)} backends get all connections."
     if len(missing) == len(usable):
         message = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} ready in the slices, and the rules "
         message += f"for {p.frontend} use none of the ready backends."
-    share = None if any(p.shares.values()) else Fraction(1)
+    share = lost if lost > Fraction(GRID, UNIT) else None
     return Finding("missing-endpoint", "E", p.object, message, (p.place,), share, _STALE_REMEDY)
 
 
