@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,20 @@ def until(claim: Callable[[], Any], *, seconds: float = 30, every: float = 0.1) 
         time.sleep(every)
 
 
+@contextmanager
+def up(*options: str) -> Iterator[Cluster]:
+    """A cluster, which is taken away in the end."""
+    made = Cluster(name=f"t{uuid.uuid4().hex[:6]}")
+    try:
+        made.clusterip("up", *options)
+        made.kubeconfig = made.clusterip("kubeconfig").stdout.strip()
+        yield made
+    finally:
+        made.clusterip("down")
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(name=f"t{uuid.uuid4().hex[:6]}")
     os.environ["NO_COLOR"] = "1"
     # A short resync, so that the tests about flushed rules need not wait half a minute.
     config = tmp_path_factory.mktemp("proxy") / "config.yaml"
@@ -98,12 +110,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
         + "".join(f"{mode}:\n  syncPeriod: 3s\n  minSyncPeriod: 100ms\n" for mode in ("iptables", "nftables"))
     )
-    made.clusterip("up", "--nodes", "3", "--proxy-mode", MODE, "--proxy-config", str(config))
-    try:
-        made.kubeconfig = made.clusterip("kubeconfig").stdout.strip()
+    with up("--nodes", "3", "--proxy-mode", MODE, "--proxy-config", str(config)) as made:
         yield made
-    finally:
-        made.clusterip("down")
+
+
+def with_web(cluster: Cluster) -> Cluster:
+    """Two pods behind the Service default/web, ready."""
+    cluster.kubectl("create", "deployment", "web", "--image=clusterip/echo", "--replicas=2")
+    cluster.kubectl("expose", "deployment", "web", "--port=80", "--target-port=8080")
+    cluster.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+    until(lambda: len(cluster.ready("default", "web")) == 2)
+    return cluster
+
+
+def proxy_pid(cluster: Cluster) -> int:
+    """Of node-1; 0 while it does not run."""
+    lines = cluster.clusterip("status").stdout.splitlines()
+    (pid,) = [line.split()[4] for line in lines if line.startswith("proxy of node-1")]
+    return int(pid) if pid.isdigit() else 0
 
 
 @pytest.fixture

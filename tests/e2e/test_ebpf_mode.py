@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .conftest import Cluster, until
+from .conftest import Cluster, proxy_pid, until, up, with_web
 
 pytestmark = pytest.mark.e2e
 
@@ -34,27 +33,12 @@ print(json.dumps([count, failed, sorted(peers)]))
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[Cluster]:
-    made = Cluster(name=f"t{uuid.uuid4().hex[:6]}")
-    made.clusterip("up", "--nodes", "1", "--proxy-mode", "ebpf")
-    try:
-        made.kubeconfig = made.clusterip("kubeconfig").stdout.strip()
-        made.kubectl("create", "deployment", "web", "--image=clusterip/echo", "--replicas=2")
-        made.kubectl("expose", "deployment", "web", "--port=80", "--target-port=8080")
-        made.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
-        until(lambda: len(made.ready("default", "web")) == 2)
-        yield made
-    finally:
-        made.clusterip("down")
+    with up("--nodes", "1", "--proxy-mode", "ebpf") as made:
+        yield with_web(made)
 
 
 def address(cluster: Cluster) -> str:
     return cluster.field("service", "web", path=".spec.clusterIP")
-
-
-def proxy_pid(cluster: Cluster) -> int:
-    lines = cluster.clusterip("status").stdout.splitlines()
-    (pid,) = [line.split()[4] for line in lines if line.startswith("proxy of node-1")]
-    return int(pid) if pid.isdigit() else 0
 
 
 @pytest.mark.parametrize("client", ["client", "node-1"])
@@ -112,12 +96,8 @@ def test_where_the_machine_cannot_nftables_serves_and_the_log_says_why(
 ) -> None:
     config = tmp_path_factory.mktemp("proxy") / "config.yaml"
     config.write_text("ebpf:\n  cgroup: /nowhere\n")
-    made = Cluster(name=f"t{uuid.uuid4().hex[:6]}")
-    try:
-        made.clusterip("up", "--nodes", "1", "--proxy-mode", "ebpf", "--proxy-config", str(config))
+    with up("--nodes", "1", "--proxy-mode", "ebpf", "--proxy-config", str(config)) as made:
         assert made.exec("node-1", "curl", "-s", "localhost:10249/proxyMode") == "nftables"
-        (log,) = (Path(made.clusterip("kubeconfig").stdout.strip()).parent / "log").glob("*proxy*node-1*")
+        (log,) = (Path(made.kubeconfig).parent / "log").glob("*proxy*node-1*")
         assert "/nowhere is no cgroup of version 2" in log.read_text()
         assert "reachable" in made.exec("client", "sh", "-c", "getent hosts kubernetes >/dev/null && echo reachable")
-    finally:
-        made.clusterip("down")

@@ -4,13 +4,12 @@ import os
 import re
 import signal
 import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .conftest import Cluster, until
+from .conftest import Cluster, proxy_pid, until, up, with_web
 
 pytestmark = pytest.mark.e2e
 TOOK = r"in \d+\.\d s \(loading \d+\.\d\d s, verifying \d+\.\d\d s, withdrawing \d+\.\d\d s\)"
@@ -18,17 +17,8 @@ TOOK = r"in \d+\.\d s \(loading \d+\.\d\d s, verifying \d+\.\d\d s, withdrawing 
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Cluster]:
-    made = Cluster(name=f"t{uuid.uuid4().hex[:6]}")
-    made.clusterip("up", "--nodes", "2", "--proxy-mode", "iptables")
-    try:
-        made.kubeconfig = made.clusterip("kubeconfig").stdout.strip()
-        made.kubectl("create", "deployment", "web", "--image=clusterip/echo", "--replicas=2")
-        made.kubectl("expose", "deployment", "web", "--port=80", "--target-port=8080")
-        made.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
-        until(lambda: len(made.ready("default", "web")) == 2)
-        yield made
-    finally:
-        made.clusterip("down")
+    with up("--nodes", "2", "--proxy-mode", "iptables") as made:
+        yield with_web(made)
 
 
 def modes(cluster: Cluster) -> dict[str, str]:
@@ -52,10 +42,7 @@ def test_a_node_changes_and_the_others_stay_and_a_restart_keeps_it(two: Cluster)
     serves(two)
     assert "KUBE-SERVICES" not in two.exec("node-1", "iptables-save")
     assert two.clusterip("mode", "node-1", "nftables").stdout == "node-1: nftables already\n"
-    (pid,) = [
-        line.split()[4] for line in two.clusterip("status").stdout.splitlines() if line.startswith("proxy of node-1")
-    ]
-    os.kill(int(pid), signal.SIGKILL)
+    os.kill(proxy_pid(two), signal.SIGKILL)
     until(lambda: modes(two)["node-1"] == "nftables")
     said = two.clusterip("up", "--nodes", "2", "--proxy-mode", "iptables").stdout
     assert "is up already" in said

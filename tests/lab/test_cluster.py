@@ -52,6 +52,18 @@ def lab() -> Iterator[Lab]:
     assert made.left() == ""
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[Lab]:
+    """Of two nodes, for the tests that only use a cluster."""
+    made = Lab()
+    try:
+        made("up", "--nodes", "2")
+        yield made
+    finally:
+        made("down")
+    assert made.left() == ""
+
+
 def machine() -> tuple[str, ...]:
     """Links, routes and rules of the machine's own namespace."""
     shown = ("ip -o link show", "ip route show table all", "ip rule show", "nft list ruleset", "iptables-legacy-save")
@@ -95,30 +107,28 @@ def test_up_use_and_down_leave_the_machine_as_it_was(lab: Lab) -> None:
     assert machine() == before
 
 
-def test_commands_run_where_they_are_told_and_their_exit_status_comes_back(lab: Lab) -> None:
-    lab("up", "--nodes", "2")
-    assert "192.168.50.12/24" in lab("exec", "node-2", "--", "ip", "-4", "address", "show", "eth0")
-    assert "192.168.50.1/24" in lab("exec", "control-plane", "--", "ip", "-4", "address", "show", "eth0")
-    assert "10.96.0.10" in lab("exec", "client", "--", "cat", "/etc/resolv.conf")
-    assert lab("exec", "default/client", "--", "hostname").strip() == "client"
-    lab("exec", "client", "--", "sh", "-c", "exit 7", code=7)
-    lab("exec", "node-1", "--", "sh", "-c", "exit 8", code=8)
-    assert os.readlink("/proc/self/ns/net") in lab("exec", "host", "--", "readlink", "/proc/self/ns/net")
-    assert "hint" in lab("exec", "node-3", "--", "true", code=2)
-    assert "nobody" in lab("exec", "nobody", "--", "true", code=1)
-    argv = [sys.executable, "-m", "clusterip", "exec", "--name", lab.name, "-i", "client", "--", "cat"]
+def test_commands_run_where_they_are_told_and_their_exit_status_comes_back(running: Lab) -> None:
+    assert "192.168.50.12/24" in running("exec", "node-2", "--", "ip", "-4", "address", "show", "eth0")
+    assert "192.168.50.1/24" in running("exec", "control-plane", "--", "ip", "-4", "address", "show", "eth0")
+    assert "10.96.0.10" in running("exec", "client", "--", "cat", "/etc/resolv.conf")
+    assert running("exec", "default/client", "--", "hostname").strip() == "client"
+    running("exec", "client", "--", "sh", "-c", "exit 7", code=7)
+    running("exec", "node-1", "--", "sh", "-c", "exit 8", code=8)
+    assert os.readlink("/proc/self/ns/net") in running("exec", "host", "--", "readlink", "/proc/self/ns/net")
+    assert "hint" in running("exec", "node-3", "--", "true", code=2)
+    assert "nobody" in running("exec", "nobody", "--", "true", code=1)
+    argv = [sys.executable, "-m", "clusterip", "exec", "--name", running.name, "-i", "client", "--", "cat"]
     data = os.urandom(300_000)
     assert subprocess.run(argv, input=data, capture_output=True, timeout=60, check=True).stdout == data
 
 
-def test_names_are_resolved_in_a_pod(lab: Lab) -> None:
-    lab("up", "--nodes", "1")
-    found = lab("exec", "client", "--", "getent", "ahostsv4", "kubernetes")
+def test_names_are_resolved_in_a_pod(running: Lab) -> None:
+    found = running("exec", "client", "--", "getent", "ahostsv4", "kubernetes")
     assert found.startswith("10.96.0.1 ")
-    found = lab("exec", "client", "--", "getent", "ahostsv4", "kube-dns.kube-system.svc.cluster.local")
+    found = running("exec", "client", "--", "getent", "ahostsv4", "kube-dns.kube-system.svc.cluster.local")
     assert found.startswith("10.96.0.10 ")
     start = time.monotonic()
-    lab("exec", "client", "--", "getent", "hosts", "nobody.nowhere", code=2)
+    running("exec", "client", "--", "getent", "hosts", "nobody.nowhere", code=2)
     assert time.monotonic() - start < 5
 
 
@@ -186,18 +196,17 @@ spec:
 """
 
 
-def test_a_pod_that_asks_another_node_for_a_local_node_port_is_answered_every_time(lab: Lab) -> None:
-    lab("up", "--nodes", "2")
-    kubectl = ("kubectl", "--kubeconfig", lab("kubeconfig").strip())
+def test_a_pod_that_asks_another_node_for_a_local_node_port_is_answered_every_time(running: Lab) -> None:
+    kubectl = ("kubectl", "--kubeconfig", running("kubeconfig").strip())
     subprocess.run([*kubectl, "apply", "-f", "-"], input=LOCAL_NODE_PORT, text=True, check=True, timeout=60)
     deployment = ("create", "deployment", "local", "--image=clusterip/echo", "--replicas=2")
     for argv in (deployment, ("rollout", "status", "deployment", "local", "--timeout=60s")):
         subprocess.run([*kubectl, *argv], check=True, timeout=90)
     where = [*kubectl, "get", "pods", "-l", "app=local", "-o", "jsonpath={.items[*].spec.nodeName}"]
     assert sorted(subprocess.check_output(where, text=True).split()) == ["node-1", "node-2"]
-    until(lambda: lab("exec", "client", "--", "curl", "-sm1", "http://192.168.50.12:30090/hostname", code=None))
+    until(lambda: running("exec", "client", "--", "curl", "-sm1", "http://192.168.50.12:30090/hostname", code=None))
     script = "for i in $(seq 20); do curl -sfm2 -o /dev/null http://192.168.50.12:30090/hostname || exit 9; done"
-    lab("exec", "client", "--", "sh", "-c", script)
+    running("exec", "client", "--", "sh", "-c", script)
 
 
 DNS_OBJECTS = """
@@ -224,17 +233,16 @@ spec: {type: ExternalName, externalName: kube-dns.kube-system.svc.cluster.local}
 """
 
 
-def test_records_of_headless_and_external_services_over_udp_and_tcp(lab: Lab) -> None:
+def test_records_of_headless_and_external_services_over_udp_and_tcp(running: Lab) -> None:
     """What the conformance tests of Kubernetes ask, with the objects of a real cluster."""
-    lab("up", "--nodes", "2")
-    kubectl = ["kubectl", "--kubeconfig", lab("kubeconfig").strip()]
+    kubectl = ["kubectl", "--kubeconfig", running("kubeconfig").strip()]
 
     def apply(manifests: str) -> None:
         subprocess.run([*kubectl, "apply", "-f", "-"], input=manifests.encode(), check=True, timeout=60)
 
     def dig(name: str, rtype: str = "A") -> set[str]:
         answers = [
-            lab("exec", "client", "--", "dig", "+short", "+search", *option, name, rtype).split("\n")
+            running("exec", "client", "--", "dig", "+short", "+search", *option, name, rtype).split("\n")
             for option in ((), ("+tcp",))
         ]
         assert sorted(answers[0]) == sorted(answers[1])
@@ -251,7 +259,7 @@ def test_records_of_headless_and_external_services_over_udp_and_tcp(lab: Lab) ->
     assert dig(f"_https._tcp.kubernetes.{zone}", "SRV") == {f"0 100 443 kubernetes.{zone}."}
     assert dig(f"out.{zone}", "CNAME") == {"kube-dns.kube-system.svc.cluster.local."}
     assert "10.96.0.10" in dig("out")
-    assert lab("exec", "default/member", "--", "hostname", "-f").strip() == f"member-0.heads.{zone}"
+    assert running("exec", "default/member", "--", "hostname", "-f").strip() == f"member-0.heads.{zone}"
     patch = '{"spec":{"type":"ClusterIP","externalName":null,"clusterIP":"10.96.0.77","ports":[{"port":80}]}}'
     subprocess.run([*kubectl, "patch", "service", "out", "-p", patch], check=True, timeout=60)
     until(lambda: dig("out") == {"10.96.0.77"})
