@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from tests.proxy.running import TABLES, Running, node_object, running, service, slice_of
@@ -12,7 +11,6 @@ from tests.proxy.running import TABLES, Running, node_object, running, service, 
 from clusterip.dataplane.nftables.apply import Rules
 from clusterip.dataplane.nftables.delta import Delta
 from clusterip.errors import ClusterIPError
-from clusterip.kernel import netns as namespaces
 from clusterip.kernel.run import run
 from clusterip.model.resources import ENDPOINT_SLICES, NODES
 from clusterip.proxy.handover import NotProved, Target
@@ -23,14 +21,6 @@ from clusterip.proxy.service_health import ServiceHealth
 from clusterip.proxy.tables import TablePlane
 
 pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture
-def netns() -> Iterator[str]:
-    name = f"hand-{uuid.uuid4().hex[:8]}"
-    namespaces.create(name)
-    yield name
-    namespaces.delete(name)
 
 
 class Others(Leftovers):

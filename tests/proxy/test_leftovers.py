@@ -1,14 +1,11 @@
 """What another mode has left, kube-proxy's own included, goes at a start; what is others' stays to the letter."""
 
 import subprocess
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.golden.compare import NFACCT
 
-from clusterip.kernel import netns as namespaces
 from clusterip.proxy.leftovers import Leftovers
 
 pytestmark = pytest.mark.kernel
@@ -35,14 +32,6 @@ table ip clusterip-mine { chain c { type filter hook input priority 5; ip daddr 
 table inet kube-proxy { set s { type ipv4_addr; elements = { 10.96.0.1 }; }; }
 table ip6 other { chain c { type nat hook prerouting priority -100; }; }
 """
-
-
-@pytest.fixture
-def netns() -> Iterator[str]:
-    name = f"left-{uuid.uuid4().hex[:6]}"
-    namespaces.create(name)
-    yield name
-    namespaces.delete(name)
 
 
 def run(netns: str, *argv: str, stdin: str = "") -> str:

@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
@@ -28,14 +27,6 @@ pytestmark = pytest.mark.kernel
 
 TRANSLATED = ("add table ip t; add chain ip t n { type nat hook output priority -100; }; "
               "add rule ip t n ip daddr 127.0.0.2 tcp dport 80 dnat to 127.0.0.1:8080")  # fmt: skip
-
-
-@pytest.fixture
-def netns() -> Iterator[str]:
-    name = f"pass-{uuid.uuid4().hex[:8]}"
-    namespaces.create(name)
-    yield name
-    namespaces.delete(name)
 
 
 def entries() -> tuple[Entry, ...]:

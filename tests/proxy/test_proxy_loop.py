@@ -2,8 +2,6 @@
 
 import asyncio
 import time
-import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,7 +12,6 @@ from tests.proxy.running import Running, node_object, running, service, slice_of
 from clusterip.dataplane.iptables import Counts, Delta
 from clusterip.dataplane.iptables.apply import Observed, Rules
 from clusterip.kernel import iptables as kernel
-from clusterip.kernel import netns as namespaces
 from clusterip.kernel.iptables import RestoreRefused, VariantName
 from clusterip.kernel.run import run
 from clusterip.model.resources import ENDPOINT_SLICES, NODES, SERVICES, Resource
@@ -24,16 +21,6 @@ from clusterip.proxy.node import RangeChanged
 from clusterip.proxy.parts import Settings
 
 pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture
-def netns() -> Iterator[str]:
-    name = f"loop-{uuid.uuid4().hex[:8]}"
-    namespaces.create(name)
-    try:
-        yield name
-    finally:
-        namespaces.delete(name)
 
 
 async def saved(proxy: Running) -> str:

@@ -6,7 +6,6 @@ import errno
 import json
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +23,6 @@ from tests.proxy.world import (
     POD_B,
     POD_B6,
     World,
-    world,
 )
 
 from clusterip.dataplane.iptables import Config, FromCIDR
@@ -38,14 +36,6 @@ from clusterip.proxy.parts import Settings
 pytestmark = pytest.mark.kernel
 
 VIP, EXTERNAL, BALANCER, NODE_PORT = "10.96.0.10", "198.51.100.7", "198.51.100.8", 30080
-
-
-@pytest.fixture(scope="module")
-def net() -> Iterator[World]:
-    with world() as made:
-        for address in (POD_A, POD_B, FAR):
-            made.serve(address)
-        yield made
 
 
 @pytest.fixture(autouse=True)

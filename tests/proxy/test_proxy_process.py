@@ -3,14 +3,14 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.client.fake_apiserver import FakeApiServer
 from tests.proxy.process import Proxy, cleaned, kubeconfig, node_here, proxying, relayed, start
 from tests.proxy.running import service, slice_of
-from tests.proxy.world import NODE, OUTSIDE, POD_B, World, world
+from tests.proxy.world import NODE, OUTSIDE, POD_B, World
 
 from clusterip.kernel import sysctl
 from clusterip.model.resources import EVENTS, NODES
@@ -27,13 +27,6 @@ clusterCIDR: 10.244.0.0/16
 clientConnection: {kubeconfig: %s}
 iptables: {syncPeriod: 500ms, minSyncPeriod: 1ms}
 """
-
-
-@pytest.fixture(scope="module")
-def net() -> Iterator[World]:
-    with world() as made:
-        made.serve(POD_B)
-        yield made
 
 
 @pytest.fixture

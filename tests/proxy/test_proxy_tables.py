@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -32,7 +31,6 @@ from tests.proxy.world import (
     POD_B,
     POD_B6,
     World,
-    world,
 )
 
 from clusterip.dataplane.node import FromCIDR, FromInterface
@@ -44,14 +42,6 @@ pytestmark = pytest.mark.kernel
 TABLES6 = replace(
     TABLES, family="IPv6", node_ip="fd00:50::11", detector=FromCIDR("fd00:1::/32"), service_cidrs=("fd00:96::/112",)
 )
-
-
-@pytest.fixture(scope="module")
-def net() -> Iterator[World]:
-    with world() as made:
-        for address in (POD_A, POD_B, FAR):
-            made.serve(address)
-        yield made
 
 
 @pytest.fixture(autouse=True)

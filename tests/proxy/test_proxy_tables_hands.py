@@ -5,26 +5,17 @@ import contextlib
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.proxy.running import Running, running, running_tables, service, slice_of, until
 from tests.proxy.test_proxy_packets import VIP, ask
-from tests.proxy.world import FAR, OUTSIDE, POD_A, POD_B, World, world
+from tests.proxy.world import FAR, OUTSIDE, POD_A, POD_B, World
 
 from clusterip.proxy import leftovers
 
 pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture(scope="module")
-def net() -> Iterator[World]:
-    with world() as made:
-        for address in (POD_A, POD_B, FAR):
-            made.serve(address)
-        yield made
 
 
 @pytest.fixture(autouse=True)

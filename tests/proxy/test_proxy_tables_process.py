@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from tests.client.fake_apiserver import FakeApiServer
 from tests.proxy.process import Proxy, cleaned, kubeconfig, node_here, proxying, relayed, start
 from tests.proxy.running import service, slice_of
 from tests.proxy.test_proxy_packets import NODE_PORT, VIP, all_kinds, ask
-from tests.proxy.world import NODE, OUTSIDE, POD_A, POD_B, World, world
+from tests.proxy.world import NODE, OUTSIDE, POD_A, POD_B, World
 
 from clusterip.model.resources import NODES, SERVICE_CIDRS
 
@@ -27,14 +26,6 @@ clientConnection: {kubeconfig: %s}
 iptables: {syncPeriod: 500ms, minSyncPeriod: 1ms}
 nftables: {syncPeriod: 500ms, minSyncPeriod: 1ms}
 """
-
-
-@pytest.fixture(scope="module")
-def net() -> Iterator[World]:
-    with world() as made:
-        for address in (POD_A, POD_B):
-            made.serve(address)
-        yield made
 
 
 NO_PROGRAMS = "import os; os.environ['PATH'] = '/nowhere'; "  # no nft, no iptables, no conntrack

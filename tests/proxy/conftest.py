@@ -1,0 +1,27 @@
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from tests.proxy.world import FAR, POD_A, POD_B, World, world
+
+from clusterip.kernel import netns as namespaces
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[World]:
+    """A node and its surroundings, all pods of which serve."""
+    with world() as made:
+        for address in (POD_A, POD_B, FAR):
+            made.serve(address)
+        yield made
+
+
+@pytest.fixture
+def netns() -> Iterator[str]:
+    """An empty network namespace."""
+    name = f"proxy-{uuid.uuid4().hex[:8]}"
+    namespaces.create(name)
+    try:
+        yield name
+    finally:
+        namespaces.delete(name)
