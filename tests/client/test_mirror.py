@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.client.fake_apiserver import FakeApiServer
 from tests.examples import share
+from tests.waiting import until
 
 from clusterip.client.api import Api
 from clusterip.client.kubeconfig import Connection
@@ -42,12 +43,6 @@ async def mirrored(server: FakeApiServer) -> AsyncIterator[Mirror]:
 async def server() -> AsyncIterator[FakeApiServer]:
     async with FakeApiServer() as server:
         yield server
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 (the Mirror has no event for it)
-            await asyncio.sleep(0.002)
 
 
 def node_of(value: Value | None) -> str | None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.client.fake_apiserver import FakeApiServer
 from tests.controllers.world import ZONE
+from tests.waiting import until
 
 from clusterip.client.api import Api
 from clusterip.client.kubeconfig import Connection
@@ -54,12 +55,6 @@ async def looped(
 async def server() -> AsyncIterator[FakeApiServer]:
     async with FakeApiServer() as server:
         yield server
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 (the server has no event for it)
-            await asyncio.sleep(0.002)
 
 
 def ready_pod(name: str, ip: str, *, ready: bool = True) -> Object:

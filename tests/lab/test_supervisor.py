@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.waiting import until
 
 from clusterip.errors import BadInput
 from clusterip.kernel import netns
@@ -42,13 +43,6 @@ def component(state: State, name: str, code: str) -> Component:
 def supervise(state: State, *components: Component) -> None:
     write(state.directory / "components.json", msgspec.json.encode(components))
     leave_supervisor(state)
-
-
-async def until(claim: Callable[[], object], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not claim():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
 
 
 def status(state: State, name: str = "a") -> ComponentStatus | None:

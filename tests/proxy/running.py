@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
 from tests.client.fake_apiserver import FakeApiServer
+from tests.waiting import until
 
 from clusterip.client.api import Api
 from clusterip.client.kubeconfig import Connection
@@ -62,15 +63,6 @@ class Running:
 
     async def at(self, revision: int) -> None:
         await until(lambda: int(self.loop.status()["revision"] or 0) >= revision and not self.proxier.pending)
-
-
-async def until(holds: Callable[[], bool], within: float = 10.0) -> float:
-    """Seconds it took."""
-    started = time.monotonic()
-    async with asyncio.timeout(within):
-        while not holds():  # noqa: ASYNC110  (the kernel has no event for it)
-            await asyncio.sleep(0.002)
-    return time.monotonic() - started
 
 
 @contextlib.asynccontextmanager

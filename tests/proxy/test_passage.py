@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.client.fake_apiserver import FakeApiServer
-from tests.proxy.running import until
+from tests.waiting import until
 
 from clusterip.client.api import Api
 from clusterip.client.kubeconfig import Connection

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from aiohttp import web
 from tests.client.fake_apiserver import FakeApiServer
-from tests.proxy.running import Running, node_object, running, service, slice_of, until
+from tests.proxy.running import Running, node_object, running, service, slice_of
+from tests.waiting import until
 
 from clusterip.dataplane.iptables import Counts, Delta
 from clusterip.dataplane.iptables.apply import Observed, Rules

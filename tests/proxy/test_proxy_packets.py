@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.proxy.running import CONFIG, node_object, running, service, slice_of, until
+from tests.proxy.running import CONFIG, node_object, running, service, slice_of
 from tests.proxy.world import (
     FAR,
     GATEWAY,
@@ -24,6 +24,7 @@ from tests.proxy.world import (
     POD_B6,
     World,
 )
+from tests.waiting import until
 
 from clusterip.dataplane.iptables import Config, FromCIDR
 from clusterip.kernel import nfacct

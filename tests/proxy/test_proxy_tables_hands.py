@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.proxy.running import Running, running, running_tables, service, slice_of, until
+from tests.proxy.running import Running, running, running_tables, service, slice_of
 from tests.proxy.test_proxy_packets import VIP, ask
 from tests.proxy.world import FAR, OUTSIDE, POD_A, POD_B, World
+from tests.waiting import until
 
 from clusterip.proxy import leftovers
 
