@@ -289,4 +289,5 @@ def _nft_rule(draw: st.DrawFn, verdicts: tuple[str, ...]) -> str:
     return " ".join((*fitting, verdict))
 
 
-_PROTOCOL = re.compile(r"\b(tcp|udp)\b(?!,| [:}])")  # that a rule is of, not one in a set
+# That a rule is of, not one in a set; before a match of ports nft takes a set of them for the last one in it.
+_PROTOCOL = re.compile(r"\b(?:tcp|udp)\b(?!,| [:}])|ip protocol {")

@@ -21,8 +21,8 @@ from clusterip.client.kubeconfig import Connection
 from clusterip.errors import Unavailable
 from clusterip.kernel import netns
 from clusterip.lab.certificates import Authority
-from clusterip.model.objects import Condition, ContainerStatus, Pod
-from clusterip.model.resources import NAMESPACES, PODS
+from clusterip.model.objects import Condition, ContainerStatus, Node, Pod
+from clusterip.model.resources import NAMESPACES, NODES, PODS
 from clusterip.model.status import ApiError, Object
 
 NODE, NODE_IPS, API_IP = "node-1", ("192.168.50.11", "fd00:50::11"), "192.168.50.1"
@@ -214,7 +214,13 @@ async def tenant(node: OneNode) -> AsyncIterator[Tenant]:
                 return False  # the server has just been started
             return True
 
+        async def reached() -> bool:
+            """Logs and commands are asked for at the node's address, which the agent tells after it has begun."""
+            nodes = (await api.list(NODES, Node)).items
+            return any(node.status.addresses for node in nodes)
+
         await eventually(created, 20)
+        await eventually(reached, 20)
         yield found
         for pod in (await api.list(PODS, Pod, found.namespace)).items:
             await api.delete(PODS, found.namespace, pod.metadata.name, grace_seconds=0)
