@@ -143,10 +143,10 @@ class Server(uvicorn.Server):
             server.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GRACE):
-                while self.server_state.connections or self.server_state.tasks:
-                    await asyncio.sleep(0.01)
+        for _ in range(GRACE * 100):
+            if not (self.server_state.connections or self.server_state.tasks):
+                return
+            await asyncio.sleep(0.01)
         for task in self.server_state.tasks:
             task.cancel()
 
