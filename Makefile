@@ -28,8 +28,9 @@ check: setup ## the fast loop: format, lint, types, imports, pure tests
 	lint-imports
 	$(PYTEST) -m "not kernel and not e2e" -n 2 tests
 
+# They wait more than they work, so there are more of them than cores.
 kernel: setup ## tests that load real rules and send real packets, each in its own namespaces
-	$(ROOT) $(PYTEST) -m kernel -n 2 --ignore=tests/guest tests
+	$(ROOT) $(PYTEST) -m kernel -n 4 --ignore=tests/guest tests
 
 # Of tests/guest what starts few programs: in a guest without KVM each takes most of a minute.
 GUEST ?= $(addprefix tests/guest/test_ipvs_,away.py ipvsadm.py packets.py pages.py verify.py)
