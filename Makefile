@@ -1,5 +1,5 @@
 # Everything starts here: `make demo` and `make test` need nothing but git, make and Debian or Ubuntu.
-.PHONY: help setup demo test check kernel guest e2e bench format shake clean
+.PHONY: help setup demo test check kernel guest ipvs e2e bench format shake clean
 SHELL := /bin/bash
 # Tests start hundreds of Python programs: without the files of bytecode each would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,7 +35,12 @@ kernel: setup ## tests that load real rules and send real packets, each in its o
 # Of tests/guest what starts few programs: in a guest without KVM each takes most of a minute.
 GUEST ?= $(addprefix tests/guest/test_ipvs_,away.py ipvsadm.py packets.py pages.py verify.py)
 guest: setup ## IPVS mode with real packets; boots Debian's kernel where the running one has no IPVS
-	$(ROOT) python tests/guest/guest.py --unless-here -- .venv/bin/python -m pytest -m kernel -p no:cacheprovider $(GUEST)
+	$(ROOT) python -m tests.guest.guest --unless-here -- .venv/bin/python -m pytest -m kernel -p no:cacheprovider $(GUEST)
+
+IN_USER_MODE := python -m tests.guest.guest --unless-here --user-mode --memory 3072 --timeout 3600 --
+ipvs: setup ## all of IPVS mode, clusters too; where the kernel has no IPVS, one is built first (not part of test)
+	$(ROOT) env CLUSTERIP_PAGES=all CLUSTERIP_REQUESTS=10000 $(IN_USER_MODE) .venv/bin/python -m pytest -m kernel -p no:cacheprovider tests/guest
+	$(ROOT) env CLUSTERIP_MODE=ipvs $(IN_USER_MODE) .venv/bin/python -m pytest -m e2e -p no:cacheprovider $(BY_MODE)
 
 e2e: setup ## tests that bring up whole clusters: all in iptables mode, the way of a packet in the others too
 	$(ROOT) $(PYTEST) -m e2e tests
@@ -53,8 +58,8 @@ bench: setup ## the measured laws; prints ratios, asserts nothing; IPVS mode in 
 	@for bench in 'connect.py --modes iptables nftables ipvs ebpf' modes.py change.py load.py 'lost.py 10000' trace.py verify.py; do \
 		echo "== $$bench"; $(ROOT) python benchmarks/$$bench || exit 1; done
 	@echo '== every mode where IPVS is; in the guest, time is counted in instructions'
-	$(ROOT) python tests/guest/guest.py --unless-here --count-instructions -- .venv/bin/python benchmarks/connect.py --sizes 1 1000 --seconds 4
-	$(ROOT) python tests/guest/guest.py --unless-here --count-instructions -- .venv/bin/python benchmarks/modes.py --sizes 10 1000 --seconds 4
+	$(ROOT) python -m tests.guest.guest --unless-here --count-instructions -- .venv/bin/python benchmarks/connect.py --sizes 1 1000 --seconds 4
+	$(ROOT) python -m tests.guest.guest --unless-here --count-instructions -- .venv/bin/python benchmarks/modes.py --sizes 10 1000 --seconds 4
 
 format: setup ## write the format that check asks for
 	ruff format src tests benchmarks scripts

@@ -1,6 +1,6 @@
 """A whole cluster in IPVS mode, as a person uses it: `clusterip` and `kubectl`, pods on two nodes, real packets.
 
-Not part of `make test`: a dozen programs take long to start in a guest without KVM.
+Not part of `make test`: a dozen programs take long to start in QEMU without KVM. `make ipvs` runs it.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """A running proxy changes to IPVS and away from it: nobody loses a request or a connection. The other six directions
 are in tests/proxy.
 
-It runs where CLUSTERIP_REQUESTS says how many a direction: in a guest without KVM that takes long.
+It runs where CLUSTERIP_REQUESTS says how many a direction: in QEMU without KVM that takes hours. `make ipvs` does.
 """
 
 import os
@@ -44,8 +44,9 @@ async def test_no_request_and_no_connection_is_lost_to_ipvs_and_from_it(net: Wor
             assert counted["long"] == CONNECTIONS
             assert await found.get("/proxyMode") == (200, mode)
             assert (await found.status())["drift"] == []
-        # Connections of IPVS mode are counted for two minutes after their end.
-        await found.gone()
+            # Connections of IPVS mode are counted for two minutes after their end, and until then a client that comes
+            # back with the same port is not safe: see docs/dataplanes/ipvs.md.
+            await found.gone()
         assert "kube-ipvs0" not in net.on_node("ip -o link")
         assert net.on_node("ipset list -n") == ""
         rules = net.rules()
