@@ -238,7 +238,7 @@ def test_flushed_and_deleted_rules_come_back_and_foreign_rules_stay(cluster: Clu
     assert "203.0.113.77" in cluster.exec("node-2", "iptables", "-t", "nat", "-S", "POSTROUTING")
 
 
-@pytest.mark.skipif(MODE == "iptables", reason="harms the table of nftables mode")
+@pytest.mark.skipif(MODE not in ("nftables", "ebpf"), reason="harms the table of nftables mode")
 @pytest.mark.parametrize("damage", ["flush chain ip clusterip services", "delete table ip clusterip", "flush ruleset"])
 def test_a_damaged_table_comes_back_and_foreign_tables_stay(cluster: Cluster, namespace: str, damage: str) -> None:
     address = app(cluster, namespace)

@@ -100,6 +100,7 @@ class ChainPlane:
         self._endpoints = sum(piece.endpoints for piece in pieces.values())
         self.total, self._stale = change.change, frozenset()
         self._epoch, self.checked = seen.epoch, time.monotonic()
+        self._next_sweep = self.checked + self._sync_period
         return _counted(change.written)
 
     async def change(self, changes: Changes) -> Counted:
