@@ -120,6 +120,9 @@ async def clean_up(
             found, spared = delta.installed(await kernel.save(programs), config), kept.get(variant, Installed())
             gone = Installed(found.chains - spared.chains, found.jumps - spared.jumps)
             await Rules(programs).apply(delta.cleanup(gone))
+            if gone.chains:
+                facts = (config.family, variant, len(gone.chains))
+                log.info("proxy.leftovers.removed family=%s variant=%s chains=%d", *facts)
         except ClusterIPError as error:
             errors.append(error)
     return tuple(errors)
