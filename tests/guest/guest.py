@@ -10,6 +10,7 @@ is installed on this machine but the Debian packages that are missing; kernels a
 """
 
 import argparse
+import signal
 import subprocess
 import sys
 
@@ -31,6 +32,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.unless_here and has_ipvs():
         return subprocess.run(given.command, check=False).returncode
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the guest ends as well
     compiled()
     if given.user_mode:
         return user_mode.run(given.command, timeout=given.timeout, memory=given.memory)

@@ -20,7 +20,7 @@ pytestmark = [
     ),
 ]
 
-ROUND = ("iptables", "ipvs", "nftables", "ipvs", "ebpf", "ipvs", "iptables")
+ROUND = ("iptables", "ipvs", "ebpf", "ipvs", "nftables", "ipvs", "iptables")
 REQUESTS = int(os.environ.get("CLUSTERIP_REQUESTS", "0"))
 CONNECTIONS = 100  # a direction
 

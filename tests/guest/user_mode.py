@@ -22,7 +22,8 @@ PACKAGES = ("gcc", "libc6-dev", "make", "flex", "bison", "bc", "xz-utils", "nfta
 SOURCE = "linux-source-6.1"
 CONFIG, STATE = HERE / "user_mode.config", HERE / "fpstate.c"
 
-# The first process, on this machine's files: lay a writable layer over them, go on there.
+# The first process, on this machine's files: lay a writable layer over them, go on there. The layer has to be the root
+# of the mount namespace, not of the process alone: who enters another such namespace gets the root of that one.
 FIRST = """#!/bin/bash
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc
@@ -30,9 +31,12 @@ mount -t tmpfs -o size=50% above /mnt
 mkdir /mnt/upper /mnt/work /mnt/whole
 mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/whole || busybox poweroff -f
 umount /proc
-exec chroot /mnt/whole /bin/bash {script}
+cd /mnt/whole
+pivot_root . mnt
+exec chroot . /bin/bash {script}
 """
-PREPARE = """mount -t devtmpfs dev /dev
+PREPARE = """umount -l /mnt
+mount -t devtmpfs dev /dev
 mount -t hostfs -o {work} hostfs {work}"""
 
 

@@ -7,6 +7,7 @@ A socket belongs to the namespace and the cgroup that it was opened in, so one p
     {"do": "open", "count": 100}     -> {"open": 100}      long connections, each says something four times a second
     {"do": "begin"}                  -> {}                 short requests from now on
     {"do": "count"}                  -> {"requests": 4711}
+    {"do": "slow"}                   -> {}                 ten a second, no more
     {"do": "close"}                  -> {"long": 100, "lost": [...]}       those end
     {"do": "end", "least": 10000}    -> {"requests": ..., "failed": [...]} the requests end, after so many
 """
@@ -51,6 +52,7 @@ class Clients:
         self.workers: list[asyncio.Task[None]] = []
         self.long: list[asyncio.Task[None]] = []
         self.stopping = False  # to make requests
+        self.pause = 0.0  # seconds after a request
         self.closing = False  # the long connections
 
     async def connect(self, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -84,6 +86,7 @@ class Clients:
         while not self.stopping:
             await self.request(number)
             number += WORKERS
+            await asyncio.sleep(self.pause)
 
     async def stay(self, number: int, opened: asyncio.Semaphore) -> None:
         said = 0
@@ -121,11 +124,14 @@ class Clients:
                     await opened.acquire()
                 return {"open": len(self.long) - len(self.lost)}
             case "begin":
-                self.stopping, self.requests, self.failed = False, 0, []
+                self.stopping, self.pause, self.requests, self.failed = False, 0.0, 0, []
                 self.workers = [asyncio.create_task(self.work(n)) for n in range(WORKERS)]
                 return {}
             case "count":
                 return {"requests": self.requests}
+            case "slow":
+                self.pause = WORKERS / 10
+                return {}
             case "close":
                 self.closing = True
                 await asyncio.gather(*self.long)
