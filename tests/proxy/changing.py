@@ -95,9 +95,11 @@ class Changing:
     async def arrives(self, mode: str) -> Any:
         """When what lies on the way to it is behind. What the proxy says of the last step."""
         async with asyncio.timeout(PATIENCE):
-            while (found := await self.status()).get("mode") != mode:  # noqa: ASYNC110
+            while True:
+                found = await self.status()
+                if found.get("mode") == mode and found["change"]["phase"] == "done":
+                    return found["change"]
                 await asyncio.sleep(0.5)
-        return found["change"]
 
     async def gone(self) -> None:
         """Nothing is left of any other mode."""

@@ -31,7 +31,7 @@ TRANSLATED = ("add table ip t; add chain ip t n { type nat hook output priority 
 
 def entries() -> tuple[Entry, ...]:
     backend = Backend("127.0.0.1", 8080)
-    return (Entry(PortName("default", "web", ""), "IPv4", "TCP", 80, "10.96.0.10", serving=(backend,)),)
+    return (Entry(PortName("default", "web", ""), "IPv4", "TCP", 80, "10.96.0.10", cluster=(backend,)),)
 
 
 def connected(netns: str, address: str = "127.0.0.1", port: int = 8080) -> socket.socket:

@@ -60,7 +60,7 @@ class Passage:
 
 def direct(entries: Iterable[Entry], netns: str = "") -> Direct:
     """The flows to backends that nobody translates. Blocking. Raises ClusterIPError."""
-    backends = {(e.protocol, b.address, b.port) for e in entries for b in e.serving}
+    backends = {(e.protocol, b.address, b.port) for e in entries for b in (*e.cluster, *e.local, *e.serving)}
     flows = (flow for family in FAMILIES for flow in conntrack.dump(family, netns=netns).entries)
     return frozenset((f.protocol, f.original) for f in flows if _goes_on(f) and _to(f) in backends)
 
