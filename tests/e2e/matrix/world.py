@@ -83,6 +83,7 @@ class Decider:
     node: str
     entry: EntryKey
     sockets: bool  # eBPF mode has two layers, each with its own memory of clients
+    server: str = ""  # the address asked: in IPVS mode each has its own memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +183,13 @@ class Setting:
 
     def _cell(self, client: Client, frontend: Frontend, packet: Packet, node: Node, outcomes: Outcomes) -> Cell:
         expected = frozenset().union(*(self._answers(o, client, packet, node) for o in outcomes))
-        if not all(isinstance(o, Delivered) and (o.address, o.port) in self.backends for o in outcomes):
+        if not {a.who for a in expected} <= set(self.backends.values()):
             return Cell(client, frontend, packet.source_address, packet.address, expected, None, False)
         (entry,) = (e for e in self.entries[node.name, frontend.family] if _claims(e, packet))
         at_sockets = self.mode == "ebpf" and meaning.sockets(
             self.entries[node.name, frontend.family], packet, self._where(node, frontend.family)
         ) != {Passed()}
-        decider = Decider(node.name, entry.key, at_sockets)
+        decider = Decider(node.name, entry.key, at_sockets, packet.address if self.mode == "ipvs" else "")
         sticky = bool(entry.affinity_seconds)
         return Cell(client, frontend, packet.source_address, packet.address, expected, decider, sticky)
 
@@ -197,9 +198,10 @@ class Setting:
             case Delivered(address, port) if (address, port) not in self.backends:
                 return NOWHERE  # a pod that is gone, and nobody looks after the slice
             case Delivered(address, port, masqueraded):
-                return frozenset(
-                    {Answer(self.backends[address, port], node.name if masqueraded else self._saw(client))}
-                )
+                if not masqueraded and not self._comes_back(client, packet, node, address):
+                    return _astray(packet, address, port)
+                saw = node.name if masqueraded else self._saw(client, packet)
+                return frozenset({Answer(self.backends[address, port], saw)})
             case Rejected():
                 return frozenset({REFUSED})
             case Dropped():
@@ -209,7 +211,23 @@ class Setting:
             case _:
                 return NOWHERE
 
-    def _saw(self, client: Client) -> str:
+    def _comes_back(self, client: Client, packet: Packet, node: Node, backend: str) -> bool:
+        """Whether the answer of a backend that saw the client's own address passes the node that translated. IPVS mode
+        sends on without masquerading under a Local policy, to other nodes too if this one has no backend."""
+        entries = self.entries[node.name, family_of(backend)]
+        here = any(b.local for e in entries for b in (*e.cluster, *e.local) if b.address == backend)
+        return here or (client.node == node.name and not self._speaks_as_service(client, packet))
+
+    def _speaks_as_service(self, client: Client, packet: Packet) -> bool:
+        """With the very address it asks, which every node has on the device of IPVS mode."""
+        if client.source is not Source.NODE or packet.source_address != packet.address:
+            return False
+        own = self.by_name[client.node].addresses(family_of(packet.address))
+        return packet.address not in own and not meaning.is_loopback(packet.address)
+
+    def _saw(self, client: Client, packet: Packet) -> str:
+        if self._speaks_as_service(client, packet):
+            return packet.address
         return client.node if client.source is Source.NODE else client.name
 
     def _source(self, client: Client, packet: Packet, family: Family) -> str:
@@ -245,6 +263,11 @@ class Setting:
         loopback = {LOOPBACK[family]} if family == "IPv4" or self.mode == "ebpf" else set()
         policy = Policy(served | loopback, node.ips[family], detects_pods=True)
         return Where(policy, Host(own), self.service_cidrs)
+
+
+def _astray(packet: Packet, address: str, port: int) -> frozenset[Answer]:
+    """The answer comes from the backend's own address: TCP does not take it; a datagram's sender sees whose it is."""
+    return frozenset({SILENT} if packet.protocol == "TCP" else {SILENT, Answer(f"answered by {address}:{port}")})
 
 
 def _claims(entry: Entry, packet: Packet) -> bool:
