@@ -144,9 +144,11 @@ def _virtual(entry: Entry, frontend: Frontend, packet: Packet, policy: Policy) -
         own = packet.source is Source.POD
         to_itself = not policy.detects_pods and packet.source_address == packet.address
         masquerade = policy.masquerade_all or (policy.detects_pods and not own) or to_itself
+    source = packet.source_address
     stays = "" if from_node else policy.node_ip  # a backend that is a process of the node: nothing is sent on
     found = frozenset(
-        Delivered(b.address, b.port, (masquerade and b.address != stays) or b.address == packet.source_address)
+        # The set of backends that may reach themselves holds this node's own.
+        Delivered(b.address, b.port, (masquerade and b.address != stays) or (b.local and b.address == source))
         for b in backends
     )
     if not local and not from_node:
