@@ -157,7 +157,9 @@ class Setting:
                 to = f"{words} of {node.name}, pods' side"
                 yield Frontend(to, node.gateways[family], frontend.port, frontend.protocol, family)
             yield Frontend(f"{words} of {OWN}", OWN, frontend.port, frontend.protocol, family)
-        yield Frontend(f"{name} wrong port", entry.cluster_ip, entry.port + 5000, entry.protocol, family)
+        # Below the ports that clients send from: in IPVS mode the address is the node's, and a socket could ask itself.
+        wrong = entry.port - 7000
+        yield Frontend(f"{name} wrong port", entry.cluster_ip, wrong, entry.protocol, family)
 
     def cells(self, frontends: Sequence[Frontend]) -> Iterator[Cell]:
         for frontend in frontends:
