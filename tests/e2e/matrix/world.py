@@ -158,7 +158,7 @@ class Setting:
                 yield Frontend(to, node.gateways[family], frontend.port, frontend.protocol, family)
             yield Frontend(f"{words} of {OWN}", OWN, frontend.port, frontend.protocol, family)
         # Below the ports that clients send from: in IPVS mode the address is the node's, and a socket could ask itself.
-        wrong = entry.port - 7000
+        wrong = 3000 + entry.port % 1000
         yield Frontend(f"{name} wrong port", entry.cluster_ip, wrong, entry.protocol, family)
 
     def cells(self, frontends: Sequence[Frontend]) -> Iterator[Cell]:
