@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from clusterip.kernel.netlink import Message, Netlink, attribute, attributes, nested, netfilter
-from clusterip.services.table import Family, Protocol
+from clusterip.services.table import PROTOCOL_NUMBERS, Family, Protocol
 
 _SUBSYSTEM, _GET, _DELETE = 1, 1, 2
 _TUPLE_ORIG, _TUPLE_REPLY, _STATUS, _PROTOINFO, _TIMEOUT, _MARK, _ID, _ZONE, _FILTER = 1, 2, 3, 4, 7, 8, 12, 18, 25
@@ -20,7 +20,6 @@ _V4_SOURCE, _V4_DESTINATION, _V6_SOURCE, _V6_DESTINATION = 1, 2, 3, 4
 _PROTO_NUMBER, _PROTO_SOURCE, _PROTO_DESTINATION = 1, 2, 3
 _FILTER_ORIG_FLAGS, _FILTER_PROTO_NUMBER = 1, 1 << 3
 _PROTOINFO_TCP, _TCP_STATE = 1, 1
-_NUMBERS: dict[Protocol, int] = {"TCP": socket.IPPROTO_TCP, "UDP": socket.IPPROTO_UDP, "SCTP": socket.IPPROTO_SCTP}
 _FAMILIES: dict[Family, int] = {"IPv4": socket.AF_INET, "IPv6": socket.AF_INET6}
 _U16, _U32 = struct.Struct("!H"), struct.Struct("!I")
 
@@ -63,7 +62,7 @@ def dump(family: Family, protocol: Protocol | None = None, netns: str = "") -> D
 
     The kernel is asked to leave out other protocols (since 5.8; older ones ignore it), and what it sends is checked.
     """
-    number = _NUMBERS[protocol] if protocol else 0
+    number = PROTOCOL_NUMBERS[protocol] if protocol else 0
     wanted = b""
     if protocol:
         wanted = nested(_TUPLE_ORIG, nested(_TUPLE_PROTO, attribute(_PROTO_NUMBER, bytes([number])))) + nested(

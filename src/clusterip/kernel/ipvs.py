@@ -111,14 +111,14 @@ class IPVS:
         try:
             self._family = self._resolve()
         except BaseException:
-            self._link.__exit__()
+            self._link.close()
             raise
 
     def __enter__(self) -> "IPVS":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._link.__exit__()
+        self._link.close()
 
     def _resolve(self) -> int:
         asked = _GENERIC_HEADER.pack(_GET_FAMILY, 2, 0) + attribute(_FAMILY_NAME, b"IPVS\0")

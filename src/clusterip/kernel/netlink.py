@@ -111,6 +111,9 @@ class Netlink:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._socket.close()
 
     def _send(self, messages: Sequence[Message], extra: int) -> int:

@@ -42,4 +42,4 @@ class Writers:
         return found
 
     def close(self) -> None:
-        self._link.__exit__()
+        self._link.close()

@@ -135,7 +135,7 @@ class Tables:
 
     def close(self) -> None:
         self._socket.close()
-        self._dumps.__exit__()
+        self._dumps.close()
 
     def generation(self) -> int:
         """Grows by one with every transaction of anybody in the namespace. Raises Unavailable if there is no

@@ -35,7 +35,7 @@ from clusterip.proxy.proxier import Proxier
 from clusterip.proxy.service_health import ServiceHealth
 from clusterip.proxy.tables import TablePlane
 from clusterip.proxy.virtual import ServerPlane
-from clusterip.services.table import Family
+from clusterip.services.table import FAMILIES, Family
 from clusterip.services.tracker import ServiceName
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Machine:
 async def look(config: ProxyConfig, ours: Node | None, opened: Sockets | None = None) -> Machine:
     """Raises Unavailable if the mode cannot be used in the first family."""
     primary = rules.primary_family(config)
-    ordered = sorted(node.FAMILIES, key=lambda f: f != primary)
+    ordered = sorted(FAMILIES, key=lambda f: f != primary)
     liberal = await asyncio.to_thread(prepare.conntrack_is_liberal)
     if rules.writes_tables(config):
         found = tuple(f for f in ordered if f == primary or sysctl.has_ipv6())

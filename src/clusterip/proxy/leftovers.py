@@ -21,9 +21,8 @@ from clusterip.kernel import iptables as kernel
 from clusterip.kernel.iptables import VariantName
 from clusterip.proxy import sockets
 from clusterip.proxy.config import EBPF
-from clusterip.proxy.node import FAMILIES
 from clusterip.proxy.rules import TABLE_MODES
-from clusterip.services.table import Entry, Family
+from clusterip.services.table import FAMILIES, Entry, Family
 
 _Kept: TypeAlias = dict[Family, dict[VariantName, Installed]]
 _MayGo: TypeAlias = Callable[[virtual_servers.Rules, virtual_config.Config], Awaitable[bool]]

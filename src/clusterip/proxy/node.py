@@ -13,11 +13,10 @@ from clusterip.model.resources import NODES
 from clusterip.proxy.config import ProxyConfig
 from clusterip.services.addresses import canonical_address
 from clusterip.services.resolve import ZONE_LABEL, NodeContext
-from clusterip.services.table import Family
+from clusterip.services.table import FAMILIES, Family
 
 log = logging.getLogger(__name__)
 
-FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
 ADDRESS_PATIENCE = 30.0  # seconds to wait for the Node's addresses before going on without
 POD_RANGE_PATIENCE = 300.0  # seconds to wait for its pod range, in mode NodeCIDR; then there is no start
 _POLL = 1.0

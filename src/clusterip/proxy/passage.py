@@ -18,8 +18,7 @@ from clusterip.dataplane.ipvs import apply as virtual_servers
 from clusterip.kernel import conntrack
 from clusterip.kernel.conntrack import Entry as Flow
 from clusterip.kernel.conntrack import Tuple
-from clusterip.proxy.node import FAMILIES
-from clusterip.services.table import Entry
+from clusterip.services.table import FAMILIES, Entry
 
 WAY = "nftables"  # the mode in between
 _TIME_WAIT = 7  # of TCP, and what comes after it: nothing is sent any more. Source: nf_conntrack_tcp.h

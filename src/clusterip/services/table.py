@@ -5,6 +5,7 @@ backends that count on this node, already decided. Addresses are canonical text.
 as kube-proxy orders them; addresses and ranges keep the order of the Service, each once.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple, TypeAlias
@@ -13,6 +14,7 @@ Family: TypeAlias = Literal["IPv4", "IPv6"]
 Protocol: TypeAlias = Literal["TCP", "UDP", "SCTP"]
 
 FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
+PROTOCOL_NUMBERS: Mapping[Protocol, int] = {"TCP": 6, "UDP": 17, "SCTP": 132}  # of IP
 
 
 class PortName(NamedTuple):

@@ -10,6 +10,7 @@ from clusterip.dataplane.ipvs.compile import At
 from clusterip.dataplane.ipvs.config import Config
 from clusterip.dataplane.ipvs.sets import SetKind
 from clusterip.dataplane.node import FromCIDR, FromInterface
+from clusterip.services.table import PROTOCOL_NUMBERS
 
 TABLES = ("nat", "filter")
 _Names: TypeAlias = Collection[tuple[str, str]]  # table and chain
@@ -226,9 +227,6 @@ def _access(ask: _Asker) -> Iterator[str]:
     with_ = "icmp6" if ask.config.ipv6 else "icmp"
     refusal = f"-j REJECT --reject-with {with_}-port-unreachable"
     yield from ask.rule(sets.ADDRESSES, refusal, before="-m conntrack --ctstate NEW ")
-
-
-PROTOCOL_NUMBERS = {"TCP": 6, "UDP": 17, "SCTP": 132}
 
 
 def _drop(at: At, config: Config) -> str:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from clusterip.dataplane.flow import Flow, NotModelled, begin, named, within
 from clusterip.dataplane.ipvs import sets
 from clusterip.dataplane.ipvs.book import Book
-from clusterip.dataplane.ipvs.chains import PROTOCOL_NUMBERS, complete
+from clusterip.dataplane.ipvs.chains import complete
 from clusterip.dataplane.ipvs.compile import At, Piece, VirtualServer
 from clusterip.dataplane.ipvs.config import Config
 from clusterip.dataplane.ipvs.sets import Member, SetKind
@@ -26,6 +26,7 @@ from clusterip.dataplane.node import Host
 from clusterip.rulesets.iptables import Match, Ruleset, Target, match_text, parse, rule_text
 from clusterip.rulesets.iptables import values as v
 from clusterip.services.route import Delivered, Dropped, Outcome, Outcomes, Packet, Passed, Rejected, Source
+from clusterip.services.table import PROTOCOL_NUMBERS
 
 
 def outcomes(pieces: Iterable[Piece], config: Config, packet: Packet, host: Host) -> Outcomes:

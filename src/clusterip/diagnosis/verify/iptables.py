@@ -5,7 +5,6 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from clusterip.dataplane.ipvs.chains import PROTOCOL_NUMBERS
 from clusterip.diagnosis.packet import Packet
 from clusterip.diagnosis.verify import forms
 from clusterip.diagnosis.verify.chain import Cell, Ended, Judged, through, walked
@@ -29,6 +28,7 @@ from clusterip.diagnosis.walk.chain import NEXT, Into
 from clusterip.diagnosis.walk.iptables import IptablesTable
 from clusterip.diagnosis.walk.nat import parts
 from clusterip.rulesets.iptables import values as v
+from clusterip.services.table import PROTOCOL_NUMBERS
 
 _REPEATED = frozenset({v.IPProtocol, v.Ports})
 _FEW = 16  # a chain of fewer rules is walked as it is
@@ -192,7 +192,7 @@ class IptablesSets:
         was = cell.virtual
         if was is None:
             return None, flow
-        numbers = {name: str(number) for name, number in PROTOCOL_NUMBERS.items()}
+        numbers: dict[str, str] = {name: str(number) for name, number in PROTOCOL_NUMBERS.items()}
         has = {"--vproto": numbers.get(was.protocol.upper(), ""), "--vaddr": was.destination}
         has |= {"--vport": str(was.destination_port)}
         asked = dict(zip(match.words[::2], match.words[1::2], strict=True))
