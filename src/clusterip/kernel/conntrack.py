@@ -21,6 +21,7 @@ _PROTO_NUMBER, _PROTO_SOURCE, _PROTO_DESTINATION = 1, 2, 3
 _FILTER_ORIG_FLAGS, _FILTER_PROTO_NUMBER = 1, 1 << 3
 _PROTOINFO_TCP, _TCP_STATE = 1, 1
 _FAMILIES: dict[Family, int] = {"IPv4": socket.AF_INET, "IPv6": socket.AF_INET6}
+_TRIES = 3  # dumps, while the table changes under them
 _U16, _U32 = struct.Struct("!H"), struct.Struct("!I")
 
 SEEN_REPLY, ASSURED, SOURCE_NAT, DESTINATION_NAT = 1 << 1, 1 << 2, 1 << 4, 1 << 5  # bits of Entry.status
@@ -74,6 +75,15 @@ def dump(family: Family, protocol: Protocol | None = None, netns: str = "") -> D
         )
     parsed = (_entry(family, body) for body in bodies)
     return Dump(tuple(e for e in parsed if e is not None and (not number or e.protocol == number)), whole)
+
+
+def entries(family: Family, protocol: Protocol | None = None, netns: str = "") -> tuple[Entry, ...]:
+    """As `dump`, asked again while the table changes under it; the last answer is taken as it is."""
+    for _ in range(_TRIES - 1):
+        found = dump(family, protocol, netns)
+        if found.whole:
+            return found.entries
+    return dump(family, protocol, netns).entries
 
 
 def delete(entries: Iterable[Entry], netns: str = "") -> int:

@@ -11,7 +11,6 @@ from clusterip.kernel.conntrack import Entry as Flow
 from clusterip.services.table import Entry, Family
 
 _UDP = 17
-_TRIES = 3  # dumps, while the table changes under them; the last one is used as it is
 
 Backends = frozenset[tuple[str, int]]
 
@@ -55,10 +54,5 @@ def plan(entries: Iterable[Entry], flows: Iterable[Flow]) -> tuple[Flow, ...]:
 
 def reconcile(family: Family, entries: Iterable[Entry], netns: str = "") -> int:
     """End stale flows; how many were ended. Blocking."""
-    entries = tuple(entries)
-    for attempt in range(_TRIES):
-        found = conntrack.dump(family, "UDP", netns)
-        if found.whole or attempt == _TRIES - 1:
-            break
-    stale = plan(entries, found.entries)
+    stale = plan(entries, conntrack.entries(family, "UDP", netns))
     return conntrack.delete(stale, netns) if stale else 0

@@ -115,16 +115,14 @@ async def _work(config: ProxyConfig, options: Options, connection: Connection) -
                 await _warn_of_ipvs(events)
 
         async def move(asked: ProxyConfig) -> Moved:
-            if waits := await passage.obstacle(reload.config.mode, asked.mode, loop.entries):
-                await build.able(asked)
-                between = msgspec.structs.replace(asked, mode=WAY)
-                if concerns(reload.config, between):
-                    await hand_over(between)
-                    waits = await passage.obstacle(WAY, asked.mode, loop.entries)
+            """One step of it; what waits is asked for again."""
+            waits = await passage.obstacle(reload.config.mode, asked.mode, loop.entries)
+            step = msgspec.structs.replace(asked, mode=WAY) if waits else asked
+            if concerns(reload.config, step):
                 if waits:
-                    return Moved(between, waits)
-            await hand_over(asked)
-            return Moved(asked)
+                    await build.able(asked)  # or the wait would be for nothing
+                await hand_over(step)
+            return Moved(step, waits)
 
         told = Told(
             lambda: reload.config.mode,
