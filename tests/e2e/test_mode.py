@@ -77,6 +77,10 @@ def test_a_kernel_that_cannot_do_it_is_named_and_the_node_goes_on(two: Cluster) 
     subprocess.run(("modprobe", "-q", "ip_vs"), check=False, stderr=subprocess.DEVNULL)
     if Path("/proc/net/ip_vs").exists():
         pytest.skip("this kernel has IPVS")
+    # Connections that sockets of eBPF mode began would be waited for, if there were anything to wait for.
+    two.clusterip("mode", "--all", "ebpf")
+    serves(two)
+    two.clusterip("mode", "--all", "nftables")
     before = modes(two)
     done = two.clusterip("mode", "--all", "ipvs", check=False)
     assert done.returncode == 1

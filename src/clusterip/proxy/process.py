@@ -118,9 +118,9 @@ async def _work(config: ProxyConfig, options: Options, connection: Connection) -
             """One step of it; what waits is asked for again."""
             waits = await passage.obstacle(reload.config.mode, asked.mode, loop.entries)
             step = msgspec.structs.replace(asked, mode=WAY) if waits else asked
+            if waits and not reload.waits:
+                await build.able(asked)  # or the wait would be for nothing
             if concerns(reload.config, step):
-                if waits:
-                    await build.able(asked)  # or the wait would be for nothing
                 await hand_over(step)
             return Moved(step, waits)
 

@@ -122,6 +122,7 @@ class Reload:
             log.info("proxy.config.read file=%s effect=none", self._path)
             self._take(asked, Moved(asked))
             return
+        self.waits = ""  # for what was asked before
         await self._act(move, asked)
 
     async def _act(self, move: Move, asked: ProxyConfig) -> None:
