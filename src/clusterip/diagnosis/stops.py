@@ -1,13 +1,15 @@
 """What a proxy means by a rule that stops a packet, as its place tells: kube-proxy's rules, and ours. Pure."""
 
+from clusterip.dataplane.nftables.chains import REFUSE
+from clusterip.dataplane.nftables.config import TABLE
 from clusterip.diagnosis.walk.branch import Fired
 
-_OWN, _KUBE_PROXY = "clusterip", "kube-proxy"
+_KUBE_PROXY = "kube-proxy"
 
 
 def no_endpoints(fired: Fired) -> bool:
     """The Service has no usable backend on any node."""
-    nft = (fired.table.rpartition(" ")[2], fired.chain) in ((_OWN, "refuse"), (_KUBE_PROXY, "reject-chain"))
+    nft = (fired.table.rpartition(" ")[2], fired.chain) in ((TABLE, REFUSE), (_KUBE_PROXY, "reject-chain"))
     return (nft or fired.chain in ("KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES")) and fired.effect.startswith("reject")
 
 
@@ -15,14 +17,14 @@ def no_local_endpoints(fired: Fired) -> bool:
     """A Local policy, and no backend on this node."""
     if fired.effect != "drop":
         return False
-    if fired.table.endswith(_OWN):
+    if fired.table.endswith(TABLE):
         return "-local-" in fired.chain or fired.chain.endswith("/local") or fired.chain == "services"
     return fired.chain == "KUBE-EXTERNAL-SERVICES"
 
 
 def outside_source_ranges(fired: Fired) -> bool:
     """The client is in none of the load balancer's source ranges."""
-    by_nft = fired.chain.startswith("admission-" if fired.table.endswith(_OWN) else "firewall-")
+    by_nft = fired.chain.startswith("admission-" if fired.table.endswith(TABLE) else "firewall-")
     return by_nft or fired.chain == "KUBE-PROXY-FIREWALL" or fired.chain.startswith("KUBE-FW-")
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_network
 
+from clusterip.dataplane.nftables.config import TABLE
 from clusterip.diagnosis.doctor.hostfacts import route_to
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, asked, service_name, share_list
 from clusterip.diagnosis.doctor.programmed_nft import asks_source
-from clusterip.diagnosis.doctor.programmed_own import TABLE as OWN_TABLE
 from clusterip.diagnosis.findings import Evidence, Finding, Level
 from clusterip.diagnosis.walk.surroundings import is_network, within
 from clusterip.rulesets import proxylog
@@ -126,7 +126,7 @@ def _wrong_source(known: Known, without: Sequence[Programmed]) -> Iterator[Findi
 
 def _of_nft(known: Known, source: Sourced[nft.Ruleset], programs: Sequence[Programmed]) -> Iterator[Finding]:
     for table in source.values:
-        own = table.name == OWN_TABLE
+        own = table.name == TABLE
         six = table.family == "ip6"
         internal = [
             p

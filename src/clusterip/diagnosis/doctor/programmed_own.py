@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from clusterip.dataplane.nftables import chains as c
+from clusterip.dataplane.nftables.config import TABLE
 from clusterip.diagnosis.doctor.known import Sourced
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed
 from clusterip.diagnosis.doctor.programmed_nft import backend_of, frontend_of, of_some_clients, target_of
 from clusterip.diagnosis.findings import Evidence
 from clusterip.rulesets.nft import values as nft
 
-TABLE = "clusterip"
 _ENDPOINTS = (c.ENDPOINTS, c.LOCAL_ENDPOINTS, c.NODE_PORT_ENDPOINTS, c.NODE_PORT_LOCAL_ENDPOINTS)
 _MARK_OF_LOCAL = ("-local-", "/local")  # chains that keep what comes from outside to backends of this node
 
