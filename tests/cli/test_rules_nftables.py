@@ -2,16 +2,15 @@
 
 import contextlib
 import subprocess
-import uuid
 from collections.abc import Iterator
 
 import pytest
 from tests.cli.test_rules import SERVICE, SIX, SLICE, SLICE_SIX, dump, run
+from tests.spaces import fresh
 
 from clusterip.dataplane.nftables import Book, Config, compile_entry, delta
 from clusterip.dataplane.nftables.apply import Rules
 from clusterip.dataplane.node import FromCIDR
-from clusterip.kernel import netns as namespaces
 from clusterip.model.status import Object
 from clusterip.rulesets.nft import parse
 from clusterip.services.table import Backend, Entry, Family, PortName
@@ -72,12 +71,8 @@ async def test_it_lists_as_what_the_proxy_writes() -> None:
 
 @contextlib.contextmanager
 def namespace() -> Iterator[str]:
-    name = f"rules-{uuid.uuid4().hex[:8]}"
-    namespaces.create(name)
-    try:
+    with fresh("rules") as name:
         yield name
-    finally:
-        namespaces.delete(name)
 
 
 def nft(netns: str, *words: str, stdin: str = "") -> str:

@@ -1,10 +1,10 @@
 """Real rules in a namespace of their own, in both variants."""
 
 import subprocess
-import uuid
 from collections.abc import Iterator
 
 import pytest
+from tests.spaces import fresh
 
 from clusterip.dataplane.iptables import Config, Counts, FromCIDR, Piece, compile_entry, delta
 from clusterip.dataplane.iptables.apply import Rules, WriteWatch, clean_up, usable
@@ -12,7 +12,6 @@ from clusterip.dataplane.iptables.compare import compare, without
 from clusterip.dataplane.iptables.delta import Installed
 from clusterip.errors import Unavailable
 from clusterip.kernel import iptables as kernel
-from clusterip.kernel import netns as namespaces
 from clusterip.kernel.iptables import RestoreRefused, VariantName
 from clusterip.kernel.run import run as run_program
 from clusterip.services.table import Backend, Entry, PortName
@@ -25,12 +24,8 @@ CONFIG = Config(node_ip="192.168.50.11", detector=FromCIDR("10.244.0.0/16"))
 
 @pytest.fixture
 def netns() -> Iterator[str]:
-    name = f"ipt-{uuid.uuid4().hex[:8]}"
-    namespaces.create(name)
-    try:
+    with fresh("ipt") as name:
         yield name
-    finally:
-        namespaces.delete(name)
 
 
 @pytest.fixture(params=["nft", "legacy"])

@@ -5,7 +5,6 @@ Holds `rulesets.iptables.restore` against real `iptables-restore`, too: the othe
 
 import contextlib
 import subprocess
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -13,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dataplane.strategies import V4, V6, Pool, configs, tables
+from tests.spaces import fresh
 
 from clusterip.dataplane.iptables import Config, FromCIDR, Installed, Variant, compile_entry, complete, delta
-from clusterip.kernel import netns as namespaces
 from clusterip.kernel import nfacct
 from clusterip.rulesets.iptables import Rule, Ruleset, empty, parse, restore
 from clusterip.services.table import Backend, Entry, EntryKey, PortName
@@ -45,12 +44,8 @@ class Kernel:
 
 @contextlib.contextmanager
 def namespace() -> Iterator[str]:
-    name = f"delta-{uuid.uuid4().hex[:8]}"
-    namespaces.create(name)
-    try:
+    with fresh("delta") as name:
         yield name
-    finally:
-        namespaces.delete(name)
 
 
 def rules(ruleset: Ruleset) -> dict[tuple[str, str], list[Rule]]:

@@ -1,16 +1,15 @@
 """`clusterip rules` gives, from empty tables, what kube-proxy gives: read as values, and loaded into real kernels."""
 
 import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from tests.golden.compare import differences
+from tests.spaces import fresh
 
 from clusterip.cli.rules import command
-from clusterip.kernel import netns as namespaces
 from clusterip.kernel import nfacct
 from clusterip.rulesets.iptables import parse, ruleset_text
 
@@ -29,12 +28,8 @@ def rules(folder: Path, *options: str) -> str:
 
 @pytest.fixture
 def netns() -> Iterator[str]:
-    name = f"golden-{uuid.uuid4().hex[:8]}"
-    namespaces.create(name)
-    try:
+    with fresh("golden") as name:
         yield name
-    finally:
-        namespaces.delete(name)
 
 
 def test_there_are_twelve_folders() -> None:

@@ -1,11 +1,11 @@
 """What we print of IPVS loads into the real ipvsadm, and what that saves and lists is read back the same."""
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
+from tests.spaces import fresh
 
-from clusterip.kernel import links, netns
+from clusterip.kernel import links
 from clusterip.kernel.run import run
 from clusterip.rulesets import ipvs
 
@@ -28,10 +28,8 @@ SERVICES = ipvs.Services(
 
 @pytest.fixture
 def space() -> Iterator[str]:
-    name = f"ipvsadm-{uuid.uuid4().hex[:8]}"
-    netns.create(name)
-    yield name
-    netns.delete(name)
+    with fresh("ipvsadm") as name:
+        yield name
 
 
 def told(services: ipvs.Services) -> set[object]:

@@ -3,12 +3,11 @@
 import errno
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 
 import pytest
+from tests.spaces import fresh
 
-from clusterip.kernel import netns as namespaces
 from clusterip.kernel.netlink import attribute, nested
 from clusterip.kernel.nftables import (
     CREATE,
@@ -25,10 +24,8 @@ pytestmark = pytest.mark.kernel
 
 @pytest.fixture
 def netns() -> Iterator[str]:
-    name = f"nft-{uuid.uuid4().hex[:8]}"
-    namespaces.create(name)
-    yield name
-    namespaces.delete(name)
+    with fresh("nft") as name:
+        yield name
 
 
 def table(name: str, command: Command = Command.NEW_TABLE) -> Message:

@@ -1,10 +1,8 @@
-import uuid
 from collections.abc import Iterator
 
 import pytest
 from tests.proxy.world import FAR, POD_A, POD_B, World, world
-
-from clusterip.kernel import netns as namespaces
+from tests.spaces import fresh
 
 
 @pytest.fixture(scope="module")
@@ -19,9 +17,5 @@ def net() -> Iterator[World]:
 @pytest.fixture
 def netns() -> Iterator[str]:
     """An empty network namespace."""
-    name = f"proxy-{uuid.uuid4().hex[:8]}"
-    namespaces.create(name)
-    try:
+    with fresh("proxy") as name:
         yield name
-    finally:
-        namespaces.delete(name)

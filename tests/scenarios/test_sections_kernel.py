@@ -2,7 +2,6 @@
 written itself."""
 
 import contextlib
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -10,13 +9,13 @@ from tests.dataplane.nftables.model import meaning
 from tests.scenarios.listing import first, path
 from tests.scenarios.meaning import all_families, entries, iptables_config, nftables_config
 from tests.scenarios.page import load, paths
+from tests.spaces import fresh
 
 from clusterip.dataplane import iptables, nftables
 from clusterip.dataplane.iptables.compare import compare
 from clusterip.dataplane.nftables import delta
 from clusterip.dataplane.nftables.apply import Rules as Tables
 from clusterip.kernel import iptables as kernel
-from clusterip.kernel import netns as namespaces
 from clusterip.kernel.iptables import VariantName
 from clusterip.kernel.run import run
 from clusterip.rulesets.nft import parse
@@ -28,12 +27,8 @@ ALL = pytest.mark.parametrize("name", [path.stem for path in paths()])
 
 @pytest.fixture(scope="module")
 def netns() -> Iterator[str]:
-    name = f"sc-{uuid.uuid4().hex[:6]}"
-    namespaces.create(name)
-    try:
+    with fresh("sc") as name:
         yield name
-    finally:
-        namespaces.delete(name)
 
 
 @ALL

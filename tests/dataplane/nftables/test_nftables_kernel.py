@@ -6,7 +6,6 @@ Holds the model of the other tests against the kernel, too.
 import contextlib
 import errno
 import subprocess
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from tests.dataplane.nftables.model import Model, meaning
 from tests.dataplane.nftables.strategies_nft import RANGES, configs
 from tests.dataplane.strategies import V4, V6, Pool, tables
+from tests.spaces import fresh
 
 from clusterip.dataplane.nftables import delta as d
 from clusterip.dataplane.nftables.apply import Generation, Rules, clean_up
@@ -25,7 +25,6 @@ from clusterip.dataplane.nftables.compile import compile_entry
 from clusterip.dataplane.nftables.config import Config
 from clusterip.dataplane.nftables.encode import messages
 from clusterip.dataplane.node import FromCIDR
-from clusterip.kernel import netns as namespaces
 from clusterip.kernel import nftables as k
 from clusterip.kernel.netlink import attributes
 from clusterip.kernel.nftables import TransactionRefused
@@ -41,12 +40,8 @@ POOLS = pytest.mark.parametrize("pool", [V4, V6], ids=lambda p: p.family)
 
 @contextlib.contextmanager
 def namespace() -> Iterator[str]:
-    name = f"nft-{uuid.uuid4().hex[:8]}"
-    namespaces.create(name)
-    try:
+    with fresh("nft") as name:
         yield name
-    finally:
-        namespaces.delete(name)
 
 
 def nft(netns: str, *words: str, stdin: str = "") -> str:
