@@ -2,6 +2,7 @@
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -190,6 +191,9 @@ def outcomes(dataplane: str, step: Step, sent: Packet, family: Family) -> Outcom
             return iptables_outcomes.walk(ruleset(step, family), sent, host)
         case "ipvs":
             virtual = IPVS(ipvs_config(step.node, family), host)
+            bound = {a for e in table for a in (e.cluster_ip, *e.external_ips, *e.load_balancer_ips)}
+            if sent.source is Source.NODE and sent.address in bound:  # the node has it, and speaks with what it asks
+                sent = replace(sent, source_address=sent.address)
             return virtual.outcomes([virtual.compile(e) for e in table], sent)
         case "ebpf" if sent.source is Source.NODE or name_of(sent.source_address) in LOCAL_PODS:
             sockets = EBPF(socket_config(step.node, family))
