@@ -127,7 +127,7 @@ def _findings(known: Known, inputs: Sequence[Recognised], node: str) -> Iterator
     explained = {f.object.removeprefix("service ").partition(":")[0] for f in found if f.id in _EXPLAIN}
     refused = refusals.refusals(known)
     told = [*refusals.find(known, refused, programs, explained), *refusals.blackholes(known, refused)]
-    found += told
+    found = [*policies.once(found, told)]
     found += absent.find(known, programs, refused)
     found += modes.find(known, programs, any(f.id == "stale-mode-rules" for f in told))
     found += shadows.find(known, choices, any(f.id == "host-firewall" for f in found))

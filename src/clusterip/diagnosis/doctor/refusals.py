@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
+from clusterip.diagnosis.doctor import policies
 from clusterip.diagnosis.doctor.backends import equal_shares, wanted
 from clusterip.diagnosis.doctor.known import Key, Known, Sourced
 from clusterip.diagnosis.doctor.programmed import (
@@ -40,6 +41,7 @@ class Refusal:
     answer: Literal["reject", "drop"]
     local: bool  # because this node has no backend of a Local policy
     place: Evidence
+    packets: int = 0  # that it has counted; 0 also where the dump has no counters
 
     @property
     def key(self) -> Key:
@@ -77,7 +79,8 @@ def _iptables(source: Sourced[Saved], names: "_Names") -> Iterator[Refusal]:
                     continue
                 service, local = told
                 place = source.rule(table.name, name, number, line_text(name, rule))
-                yield Refusal("iptables", source.file, name, asked(rule), service, answer, local, place)
+                packets = rule.counters.packets if rule.counters else 0
+                yield Refusal("iptables", source.file, name, asked(rule), service, answer, local, place, packets)
 
 
 def _told(chain: str, rule: ipt.Rule, names: "_Names") -> tuple[str, bool] | None:
@@ -134,21 +137,20 @@ def find(
     known: Known, found: Sequence[Refusal], programs: Sequence[Programmed], explained: Collection[str]
 ) -> Iterator[Finding]:
     """`explained`: Services whose lack of endpoints the API's objects have explained already."""
-    told: set[tuple[str, str]] = set()
     by_ipvs = {p.frontend: p for p in programs if p.form == "ipvs" and any(p.shares.values())}
+    served = {p.key for p in programs if p.name and any(p.shares.values())}
+    told: dict[tuple[str, str], Finding] = {}  # a Service port has several frontends, and the worst counts
     for refusal in found:
-        finding = _of(known, refusal, by_ipvs, explained)
-        if finding and (finding.id, finding.object) not in told:
-            told.add((finding.id, finding.object))
-            yield finding
+        finding = _no_local(known, refusal, served) if refusal.local else _of(known, refusal, by_ipvs, explained)
+        if finding and finding.rank < told.setdefault((finding.id, finding.object), finding).rank:
+            told[finding.id, finding.object] = finding
+    yield from told.values()
     yield from _empty_servers(programs)
 
 
 def _of(
     known: Known, refusal: Refusal, by_ipvs: dict[Frontend, Programmed], explained: Collection[str]
 ) -> Finding | None:
-    if refusal.local:
-        return _no_local(known, refusal) if not _blackholed(known, refusal) else None
     if refusal.frontend in by_ipvs:
         return _of_another_mode(refusal, by_ipvs[refusal.frontend])
     wants = wanted(known, refusal.key)
@@ -189,9 +191,13 @@ def _empty_servers(programs: Sequence[Programmed]) -> Iterator[Finding]:
 # --- Local policies ---------------------------------------------------------------------------------------------------
 
 
-def _no_local(known: Known, refusal: Refusal) -> Finding:
+def _no_local(known: Known, refusal: Refusal, served: Collection[Key]) -> Finding | None:
+    """`served`: Services that the rules have backends for. What is an error of it says `policies`."""
+    if _blackholed(known, refusal):
+        return None
     internal = _is_cluster_ip(known, refusal)
     policy = "internalTrafficPolicy" if internal else "externalTrafficPolicy"
+    id_ = policies.INTERNAL if internal else policies.EXTERNAL
     endpoints = [
         (e.addresses[0], e.node_name or "")
         for s in known.slices_of.get(refusal.key, ())
@@ -202,27 +208,59 @@ def _no_local(known: Known, refusal: Refusal) -> Finding:
     message += (
         f"to {refusal.frontend} are dropped here." if refusal.frontend.port else "that come from outside are dropped."
     )
-    evidence = [refusal.place]
+    lost = _misnamed(known, endpoints) or (None if internal else _lost(known, refusal, endpoints, served))
+    clients = internal and policies.has_clients(known, known.node)
+    if lost is None and not clients:
+        on = {node for _, node in endpoints if node}
+        design = "No pod runs there that would ask, but for those on the host's network."
+        message += f" {design if internal else policies.by_design(known, refusal.key, on)}"
+        remedy = "" if internal else policies.to_see(known, refusal.key)
+        return Finding(id_, "I", refusal.object, message, (refusal.place,), None, remedy)
+    if endpoints:
+        message += f" The slices have {', '.join(f'{a} on {node}' for a, node in endpoints)}."
+    why = lost or _Lost("", (), "")
+    message += f" {why.text}" if why.text else ""
+    remedy = why.remedy or policies.patch(refusal.key, policy)
+    return Finding(id_, "E", refusal.object, message, (refusal.place, *why.evidence), Fraction(1), remedy)
+
+
+class _Lost(NamedTuple):
+    """Why connections are lost by a policy that leaves this node without a backend."""
+
+    text: str
+    evidence: tuple[Evidence, ...]
+    remedy: str = ""
+
+
+def _misnamed(known: Known, endpoints: Sequence[tuple[str, str]]) -> _Lost | None:
     here = sorted(a for a, node in endpoints if node and node == known.node)
     renamed = [
         (log, e) for log in known.logs for e in proxylog.events(log.values) if isinstance(e, proxylog.NodeNotFound)
     ]
-    remedy = f"kubectl patch service {refusal.key.name} -n {refusal.key.namespace} -p "
-    remedy += f'\'{{"spec":{{"{policy}":"Cluster"}}}}\'   # or run a backend on every node that clients reach'
-    if endpoints:
-        message += f" The slices have {', '.join(f'{a} on {node}' for a, node in endpoints)}."
+    said, evidence = [], []
     for log, event in renamed[-1:]:
-        message += (
-            f' kube-proxy takes its node for "{event.node}", which the API does not have: no endpoint is local to '
+        said.append(
+            f'kube-proxy takes its node for "{event.node}", which the API does not have: no endpoint is local to such '
+            "a name, wherever it runs."
         )
-        message += "such a name, wherever it runs."
         evidence.append(log.at(event.line, f'nodes "{event.node}" not found'))
-    if here or renamed:
-        message += f" {', '.join(here)} is on this node by its slice: the names differ." if here else ""
-        remedy = "start kube-proxy with the node's name as the API has it: --hostname-override=$(NODE_NAME), "
-        remedy += "spec.nodeName"
-    id_ = "itp-local" if internal else "no-local-endpoints"
-    return Finding(id_, "E", refusal.object, message, tuple(evidence), Fraction(1), remedy)
+    if here:
+        said.append(f"{', '.join(here)} is on this node by its slice: the names differ.")
+    remedy = "start the proxy with the node's name as the API has it: --hostname-override=$(NODE_NAME), spec.nodeName"
+    return _Lost(" ".join(said), tuple(evidence), remedy) if said else None
+
+
+def _lost(
+    known: Known, refusal: Refusal, endpoints: Sequence[tuple[str, str]], served: Collection[Key]
+) -> _Lost | None:
+    mine = policies.owner(known, refusal.frontend.address)
+    if mine and mine[0] in ("", known.node):
+        return _Lost(f"{refusal.frontend.address} is this node's own address: no other node gets them.", (mine[1],))
+    if refusal.packets:
+        return _Lost(f"The rule has counted {refusal.packets}: somebody sends to this node.", ())
+    if not endpoints and not wanted(known, refusal.key) and refusal.key not in served:
+        return _Lost("No backend of the Service is known, on this node or another.", ())
+    return None
 
 
 def _is_cluster_ip(known: Known, refusal: Refusal) -> bool:
