@@ -38,7 +38,7 @@ def test_the_last_line_is_the_verdict_in_a_sentence(dump: str) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "tcp 10.244.1.7 -> 10.96.0.20:80  service default/web:http"
-    assert lines[-1] == "delivered  to one of 3 backends, each 1/3"
+    assert lines[-1] == "delivered  to one of 3 backends, each 1/3, but for rounding"
     assert [line.split()[1] for line in lines if line.startswith(("├", "└"))][:3] == [
         "prerouting",
         "forward",

@@ -234,6 +234,14 @@ def test_a_fault_in_other_clothes_has_the_same_id(row: Row) -> None:
     holds(row)
 
 
+def test_rounding_is_told_to_whom_gives_rules_alone() -> None:
+    """Every iptables node rounds: with anything else to look at it would be said of all of them."""
+    rules = nat(service_rules(*WEB, ("10.244.1.1:80", "10.244.1.2:80", "10.244.1.3:80")))
+    for more in (service("web", "10.96.0.20"), "net.ipv4.ip_forward = 1\n", "default via 192.168.50.1 dev eth0\n"):
+        assert "rounding-only" in {f.id for f in findings(rules)}
+        assert "rounding-only" not in {f.id for f in findings(rules, more)}
+
+
 def in_ipv6(text: str) -> str:
     """The same dump as ip6tables-save prints it, of the addresses that dual-stack Services have beside."""
     for four, six in (

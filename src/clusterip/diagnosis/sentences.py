@@ -41,7 +41,8 @@ def _delivered(found: Sequence[Reached]) -> str:
         return f"delivered to {' or '.join(backends[:4])}; which depends on whether {first.yes}{hidden}"
     shares = [share(fresh, lambda r, b=b: r.backend == b) for b in backends]  # type: ignore[misc]
     low, high = min(shares), max(shares)
-    each = f"each {Fraction(1, len(backends))}" if high - low < _EVEN else f"{percent(low)} to {percent(high)} each"
+    even = f"each {Fraction(1, len(backends))}" + (", but for rounding" if low != high else "")
+    each = even if high - low < _EVEN else f"{percent(low)} to {percent(high)} each"
     return f"delivered to one of {len(backends)} backends, {each}{kept}{hidden}"
 
 

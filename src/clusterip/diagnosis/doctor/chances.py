@@ -39,8 +39,15 @@ def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
                 yield _coarse(label, source, name, drawn, repeated)
             elif len(set(shares)) > 1:
                 rounded.append((program, label, place, shares))
-    if rounded:
+    if rounded and _asks_about_rules(known):
         yield _rounding(rounded)
+
+
+def _asks_about_rules(known: Known) -> bool:
+    """Who gives rules and nothing else wonders about the rules. With more to look at, what no iptables node is without
+    would be told of every node."""
+    host = (known.settings, known.interfaces, known.routes, known.conntrack, known.logs)
+    return not known.documents and not any(host)
 
 
 def _drawn(rules: Sequence[ipt.Rule]) -> list[tuple[int, ipt.Rule, Fraction]]:
