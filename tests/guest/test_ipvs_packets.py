@@ -21,6 +21,7 @@ from clusterip.services.table import Backend, Entry, PortName
 pytestmark = pytest.mark.kernel
 WEB = Entry(PortName("shop", "web", ""), "IPv4", "TCP", 80, VIP, cluster=(ONE, TWO), has_backends=True, node_port=30080)
 DNS = replace(WEB, name=PortName("shop", "web", "dns"), protocol="UDP", node_port=0)
+OTHER = "10.96.0.21"
 AT, REAL_ONE = At("TCP", VIP, 80), RealServer(ONE.address, ONE.port)
 
 
@@ -66,6 +67,21 @@ async def test_affinity_keeps_a_client_at_its_backend(node: World) -> None:
     assert len({node.who("client")[0] for _ in range(6)}) == 1
     with IPVS(node.netns("node")) as link:
         assert {s.persistent for s in link.services("IPv4")} == {100}
+
+
+async def test_answers_to_one_client_port_are_taken_for_those_of_its_later_connection(node: World) -> None:
+    """A limit of IPVS, told in docs/dataplanes/ipvs.md, that other modes do not have; the matrix keeps away from it."""
+    other = replace(WEB, name=PortName("shop", "other", ""), cluster_ip=OTHER, cluster=(ONE,), node_port=0)
+    await node.load(replace(WEB, cluster=(ONE,)), other)
+    first, _, _ = node.dial("client")
+    later, name, _ = node.dial("client", OTHER, port_from=first.getsockname()[1])
+    with first, later:
+        assert name == "one"
+        first.sendall(b"lost")
+        with pytest.raises(TimeoutError):
+            first.recv(10)
+        later.sendall(b"found")
+        assert later.recv(10) == b"found"
 
 
 async def test_a_backend_that_leaves_keeps_its_connections_and_gets_no_new_ones(node: World) -> None:

@@ -95,12 +95,18 @@ class World:
         self.book.write(changes)
         self.book.retire(step.retired)
 
-    def dial(self, client: str, address: str = VIP, port: int = 80) -> tuple[socket.socket, str, str]:
-        """The connection, the name of the server that answers, and the client's address as it sees it."""
+    def dial(
+        self, client: str, address: str = VIP, port: int = 80, *, port_from: int = 0
+    ) -> tuple[socket.socket, str, str]:
+        """The connection, the name of the server that answers, and the client's address as it sees it. `port_from`: the
+        client's own port, also one of another connection; 0: one that the kernel chooses."""
         with namespaces.inside(self.netns(client)):
             connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         connection.settimeout(3)
         try:
+            if port_from:
+                connection.bind(("", port_from))
             connection.connect((address, port))
             name, seen = connection.recv(200).decode().split()
         except BaseException:
