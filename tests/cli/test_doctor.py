@@ -1,6 +1,7 @@
 """`clusterip doctor` as it is typed: files, standard input, JSON, text, exit status."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,11 @@ from click.testing import CliRunner, Result
 from tests.diagnosis.dumps import nat, ready, service, service_rules, slice_of
 
 from clusterip.cli.doctor import command
+from clusterip.cli.inputs import proxy_of_node
 from clusterip.errors import BadInput
+from clusterip.lab.plan import Plan, checked
+from clusterip.lab.processes import identity
+from clusterip.lab.state import ComponentStatus, Supervision, state_of, write
 
 TWO = ("10.244.1.5:80", "10.244.2.6:80")
 RULES = nat(service_rules("default/web", "10.96.0.20", 80, TWO))
@@ -111,3 +116,18 @@ def test_of_many_findings_of_an_id_the_first_are_told_and_the_rest_is_counted(tm
     assert text.count("ERROR no-endpoints") == 5
     assert "and 7 more of no-endpoints" in text
     assert "12 errors" in text
+
+
+def test_a_process_of_the_laboratory_is_named_by_its_pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLUSTERIP_STATE", str(tmp_path))
+    state = state_of("lab")
+    state.write_plan(checked(Plan(name="lab")))
+    write(state.kubeconfig, "")
+    me = identity(os.getpid())
+    assert me is not None
+    lives = ComponentStatus(name="proxy of node-1", process=me)
+    state.write_supervision(Supervision(supervisor=me, components=(lives, ComponentStatus(name="proxy of node-2"))))
+    one, two, three = (proxy_of_node("lab", f"node-{n}") for n in (1, 2, 3))
+    assert one.restart().startswith(f"kill {os.getpid()}   # ")
+    assert two.restart() == f"tail -n 50 {state.logs}/proxy-node-2.log   # the proxy of node-2 is dead"
+    assert three.restart().endswith("is dead")

@@ -59,13 +59,15 @@ class Options:
 @click.option("-v", "--verbose", is_flag=True, help="say what each file was taken for, and what could not be read")
 def command(**given: object) -> None:
     from clusterip.cli.doctor_text import lines
+    from clusterip.cli.inputs import proxy_of_node
     from clusterip.diagnosis.answer import to_json
     from clusterip.diagnosis.doctor import diagnose
 
     asked = Options(**given)  # type: ignore[arg-type]  # click has made each of its type
     inputs = _inputs(asked)
     _need_something(inputs)
-    diagnosis = diagnose(inputs, asked.node, moving=bool(asked.move))
+    proxy = proxy_of_node(asked.name, asked.node) if asked.node and not asked.files else None
+    diagnosis = diagnose(inputs, asked.node, moving=bool(asked.move), proxy=proxy)
     if asked.output == "json":
         click.echo(to_json(diagnosis), nl=False)
     else:

@@ -97,10 +97,9 @@ async def _after(plan: Plan, state: State, node: str, reads: int, begin: Callabl
 
 def _proxy(state: State, node: str) -> Identity:
     """Raises Unavailable if it is dead."""
-    supervision = state.supervision()
-    for component in supervision.components if supervision else ():
-        if component.name == f"proxy of {node}" and component.process is not None and alive(component.process):
-            return component.process
+    component = state.component(f"proxy of {node}")
+    if component is not None and component.process is not None and alive(component.process):
+        return component.process
     raise Unavailable(f"{node}: its proxy is dead", hint=f"tail {state.log_of(f'proxy of {node}')}")
 
 

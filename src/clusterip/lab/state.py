@@ -72,6 +72,11 @@ class State:
     def supervision(self) -> Supervision | None:
         return _read(self.directory / "supervision.json", Supervision)
 
+    def component(self, name: str) -> ComponentStatus | None:
+        """As the supervisor last wrote of it; None: it has not."""
+        supervision = self.supervision()
+        return next((c for c in supervision.components if c.name == name), None) if supervision else None
+
     def write_plan(self, plan: Plan) -> None:
         write(self.directory / "cluster.json", msgspec.json.format(msgspec.json.encode(plan)))
 

@@ -20,6 +20,7 @@ from clusterip.diagnosis.doctor import (
     move,
     notfaults,
     policies,
+    proxies,
     ranges,
     refusals,
     selection,
@@ -68,11 +69,13 @@ class Diagnosis(Struct, frozen=True, kw_only=True, rename="camel"):
         return int(any(f.level == "E" for f in self.findings))
 
 
-def diagnose(inputs: Sequence[Recognised], node: str = "", *, moving: bool = False) -> Diagnosis:
+def diagnose(
+    inputs: Sequence[Recognised], node: str = "", *, moving: bool = False, proxy: proxies.Proxy | None = None
+) -> Diagnosis:
     """`node`: whose view is asked for, by its name in the API; "": nobody's in particular. `moving`: not what is wrong,
-    but what a move to nftables mode would change."""
+    but what a move to nftables mode would change. `proxy`: the node's, if whoever asks knows it."""
     facts = merge(inputs, node)
-    all_known = with_listed(known(inputs, node))
+    all_known = proxies.with_proxy(with_listed(known(inputs, node)), proxy)
     if moving:
         choices = [Chains(source.values.ruleset.tables.get("nat")) for source in all_known.iptables]
         found = list(move.find(all_known, facts, _programs(all_known, choices)))

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from clusterip.diagnosis.doctor import proxies
 from clusterip.diagnosis.doctor.backends import equal_shares, wanted
 from clusterip.diagnosis.doctor.known import Key, Known
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed
@@ -27,18 +28,22 @@ class _Plane(NamedTuple):
 def find(known: Known, programs: Sequence[Programmed], refused: Sequence[Refusal]) -> Iterator[Finding]:
     held: defaultdict[_Plane, dict[Frontend, Evidence]] = defaultdict(dict)
     served = {p.frontend for p in programs}
-    told = [(p.file, p.form, p.frontend, p.place) for p in programs]
-    told += [(r.file, r.form, r.frontend, r.place) for r in refused]
-    for file, form, frontend, place in told:
-        if frontend.address:
-            held[_Plane(file.rpartition("/")[0], form == "ebpf", ":" in frontend.address)][frontend] = place
+    writers: dict[_Plane, proxies.Writer] = {}
+    told: tuple[Programmed | Refusal, ...] = (*programs, *refused)
+    for p in told:
+        if p.frontend.address:
+            plane = _Plane(p.file.rpartition("/")[0], p.form == "ebpf", ":" in p.frontend.address)
+            held[plane][p.frontend] = p.place
+            if p.writer:
+                writers[plane] = p.writer
     asked = [a for key, service in known.services.items() if is_served(service) for a in _asked(known, key, service)]
     for plane, there in held.items():
         # A program that serves none of these Services is of another cluster, from another time, or not all of it.
         ours = [a for a in asked if a.frontend in there and a.frontend in served]
         for one in asked if ours else ():
             if one.frontend not in there and _is_for(plane, one.frontend):
-                yield _finding(known, one, plane, there[ours[0].frontend], len(ours))
+                proxy = proxies.by(known, writers.get(plane, ""))
+                yield _finding(known, one, plane, (there[ours[0].frontend], len(ours)), proxy)
 
 
 class _Asked(NamedTuple):
@@ -65,7 +70,9 @@ def _is_for(plane: _Plane, frontend: Frontend) -> bool:
     return same and (not plane.sockets or frontend.protocol in _FOR_SOCKETS)
 
 
-def _finding(known: Known, one: _Asked, plane: _Plane, other: Evidence, count: int) -> Finding:
+def _finding(known: Known, one: _Asked, plane: _Plane, others: tuple[Evidence, int], proxy: proxies.Proxy) -> Finding:
+    """`others`: frontends that are there: where one of them is, and how many."""
+    other, count = others
     whose = "The maps of eBPF mode" if plane.sockets else "The rules"
     message = f"{whose} have nothing for {one.frontend}, and the API has {equal_shares(one.usable)}; {count} "
     message += (
@@ -73,5 +80,5 @@ def _finding(known: Known, one: _Asked, plane: _Plane, other: Evidence, count: i
     )
     message += "applying updates, or the Service is newer than the dump."
     shown = known.evidence("Service", one.key, f"clusterIP: {one.frontend.address}")
-    remedy = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
+    remedy = proxy.restart()
     return Finding("missing-endpoint", "E", f"service {one.name}", message, (shown, other), Fraction(1), remedy)

@@ -5,18 +5,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from clusterip.diagnosis.doctor import proxies
 from clusterip.diagnosis.doctor.backends import Wanted, equal_shares, wanted
 from clusterip.diagnosis.doctor.known import Key, Known
 from clusterip.diagnosis.doctor.programmed import GRID, UNIT, Form, Frontend, Programmed, share_list, share_text
 from clusterip.diagnosis.findings import Evidence, Finding
 
-_STALE_REMEDY = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
-
 
 def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
     variants = _both_variants(programs)
     yield from _against_api(known, programs)
-    yield from _duplicates(programs, variants)
+    yield from _duplicates(known, programs, variants)
     if not variants:
         yield from _between_nodes(known, programs)
 
@@ -42,19 +41,19 @@ def _against_api(known: Known, programs: Sequence[Programmed]) -> Iterator[Findi
         found = wants[key].get(p.port_name)
         if found is None or six is None:
             if found is None and wants[key] and p.shares and not wants[key].keys() & {p.port_name}:
-                yield from _once(told, _port_gone(p))
+                yield from _once(told, _port_gone(known, p))
             continue
         found = found.of_family(six=six)
         stale = {b: share for b, share in p.shares.items() if b not in found.held and share}
         if stale:
-            yield from _once(told, _stale(p, stale, found.usable))
+            yield from _once(told, _stale(known, p, stale, found.usable))
         unusable = {b: s for b, s in p.shares.items() if s and b in found.held and b not in found.usable}
         if unusable and not _of_this_node(p):
-            yield from _once(told, _unusable(p, unusable, found))
+            yield from _once(told, _unusable(known, p, unusable, found))
         # A server of weight 0 is there: why it gets nothing is another question.
         missing = [b for b in found.usable if b not in used[p.name, p.frontend, p.form == "ebpf"] and b not in p.shares]
         if missing and found.exact and not _of_this_node(p):
-            yield from _once(told, _missing(p, missing, found.usable))
+            yield from _once(told, _missing(known, p, missing, found.usable))
 
 
 def _is_six(p: Programmed) -> bool | None:
@@ -83,34 +82,38 @@ def _whose(p: Programmed) -> str:
     return f"The rules (iptables {p.variant})" if p.variant else "The rules"
 
 
-def _stale(p: Programmed, stale: Mapping[str, Fraction], usable: Sequence[str]) -> Finding:
+def _stale(known: Known, p: Programmed, stale: Mapping[str, Fraction], usable: Sequence[str]) -> Finding:
     share = sum(stale.values(), Fraction(0))
     message = f"{_whose(p)} send {percent(share)} of new connections of {p.frontend} to {', '.join(stale)}, "
     message += f"which no slice holds. Rules: {share_list(p.shares)}; API: "
     message += f"{equal_shares(usable) or 'no usable backend'}. The proxy is not applying updates."
     evidence = (p.place, *(Evidence(f"{backend} {share_text(part)}") for backend, part in stale.items()))
-    return Finding("stale-endpoint", "E", p.object, message, evidence, share, _STALE_REMEDY)
+    return Finding("stale-endpoint", "E", p.object, message, evidence, share, _restart(known, p))
 
 
-def _unusable(p: Programmed, unusable: Mapping[str, Fraction], found: Wanted) -> Finding:
+def _unusable(known: Known, p: Programmed, unusable: Mapping[str, Fraction], found: Wanted) -> Finding:
     share = sum(unusable.values(), Fraction(0))
     going = all(b in found.going for b in unusable)
     what = "which is shutting down" if going else "which is not ready"
     message = f"{_whose(p)} send {percent(share)} of new connections of {p.frontend} to {', '.join(unusable)}, {what} "
     message += f"by its slice. Rules: {share_list(p.shares)}; API: {equal_shares(found.usable) or 'no usable backend'}."
     if going:
-        return Finding("traffic-to-terminating", "W", p.object, message, (p.place,), share, _STALE_REMEDY)
-    return Finding("stale-endpoint", "E", p.object, message, (p.place,), share, _STALE_REMEDY)
+        return Finding("traffic-to-terminating", "W", p.object, message, (p.place,), share, _restart(known, p))
+    return Finding("stale-endpoint", "E", p.object, message, (p.place,), share, _restart(known, p))
 
 
-def _port_gone(p: Programmed) -> Finding:
+def _restart(known: Known, p: Programmed) -> str:
+    return proxies.by(known, p.writer).restart()
+
+
+def _port_gone(known: Known, p: Programmed) -> Finding:
     share = sum(p.shares.values(), Fraction(0))
     message = f"The rules send {p.frontend} to {', '.join(p.shares)}, and no slice of the Service has a port of this "
     message += "name."
-    return Finding("stale-endpoint", "E", p.object, message, (p.place,), share, _STALE_REMEDY)
+    return Finding("stale-endpoint", "E", p.object, message, (p.place,), share, _restart(known, p))
 
 
-def _missing(p: Programmed, missing: Sequence[str], usable: Sequence[str]) -> Finding:
+def _missing(known: Known, p: Programmed, missing: Sequence[str], usable: Sequence[str]) -> Finding:
     message = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} ready in the slices, and the rules for "
     message += f"{p.frontend} do not use {'it' if len(missing) == 1 else 'them'}: "
     lost = 1 - sum(p.shares.values(), Fraction(0))
@@ -122,7 +125,7 @@ def _missing(p: Programmed, missing: Sequence[str], usable: Sequence[str]) -> Fi
         message = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} ready in the slices, and the rules "
         message += f"for {p.frontend} use none of the ready backends."
     share = lost if lost > Fraction(GRID, UNIT) else None
-    return Finding("missing-endpoint", "E", p.object, message, (p.place,), share, _STALE_REMEDY)
+    return Finding("missing-endpoint", "E", p.object, message, (p.place,), share, _restart(known, p))
 
 
 def percent(share: Fraction) -> str:
@@ -142,7 +145,7 @@ def _both_variants(programs: Sequence[Programmed]) -> bool:
     return len(forms) > 1 and len(files) >= 1 and len(forms) >= len(files)
 
 
-def _duplicates(programs: Sequence[Programmed], variants: bool) -> Iterator[Finding]:
+def _duplicates(known: Known, programs: Sequence[Programmed], variants: bool) -> Iterator[Finding]:
     held: defaultdict[str, list[Programmed]] = defaultdict(list)
     for p in programs:
         if p.form not in ("ipvs", "ebpf"):
@@ -165,10 +168,12 @@ def _duplicates(programs: Sequence[Programmed], variants: bool) -> Iterator[Find
             evidence.append(Evidence(f"{name}: {frontend} -> {share_list(p.shares)}", p.place.file, p.place.line))
     for name in names if not evidence else ():
         evidence.append(held[name][0].place)
-    remedy = "iptables-legacy-save | grep -v KUBE | iptables-legacy-restore   # if kube-proxy writes the other "
+    remedy = "iptables-legacy-save | grep -v KUBE | iptables-legacy-restore   # if the proxy writes the other "
     remedy += "variant; or restart the node"
     if "nftables" in held:
-        remedy = "kube-proxy --cleanup   # with the mode that is no longer used; or restart the node"
+        writers = {p.writer for of in held.values() for p in of}
+        proxy = proxies.by(known, writers.pop()) if len(writers) == 1 else known.proxy
+        remedy = proxy.cleanup
     yield Finding("duplicate-backends", "E", " and ".join(names), message, tuple(evidence), None, remedy)
 
 
@@ -197,11 +202,11 @@ def _between_nodes(known: Known, programs: Sequence[Programmed]) -> Iterator[Fin
     for (plane, frontend), of_node in sorted(held.items(), key=lambda item: item[0]):
         backends = {f: frozenset(of_node[f].shares) if f in of_node else None for f in nodes[plane]}
         if len(set(backends.values())) > 1:
-            yield _drift(frontend, of_node, backends)
+            yield _drift(known, frontend, of_node, backends)
 
 
 def _drift(
-    frontend: Frontend, of_node: Mapping[str, Programmed], backends: Mapping[str, frozenset[str] | None]
+    known: Known, frontend: Frontend, of_node: Mapping[str, Programmed], backends: Mapping[str, frozenset[str] | None]
 ) -> Finding:
     sets = list(backends.values())
     usual = max(sets, key=lambda s: (sets.count(s), len(s or ())))
@@ -211,7 +216,8 @@ def _drift(
     parts = [f"misses {', '.join(lacking)}"] if lacking else []
     parts += [f"still has {', '.join(extra)}"] if extra else []
     message = f"{len(odd)} of {len(backends)} nodes ({', '.join(odd)}) {' and '.join(parts) or 'differs'} for "
-    message += f"{frontend}: kube-proxy there is not syncing."
+    proxy = proxies.by(known, next(iter(of_node.values())).writer)
+    message += f"{frontend}: {proxy.name} there is not syncing."
     evidence = []
     for f in backends:
         if f not in of_node:
@@ -220,8 +226,7 @@ def _drift(
         evidence.append(Evidence(f"{frontend} -> {share_list(of_node[f].shares)}", f, of_node[f].place.line))
     first = next(iter(of_node.values()))
     worst = max((_lost(of_node.get(f), usual) for f in odd), default=Fraction(0))
-    remedy = "kubectl logs -n kube-system -l k8s-app=kube-proxy --tail=50   # on that node; then restart its "
-    remedy += "kube-proxy pod"
+    remedy = f"{proxy.logs}   # on that node; then restart {proxy.name} there"
     return Finding("node-drift", "E", first.object, message, tuple(evidence), worst or None, remedy)
 
 

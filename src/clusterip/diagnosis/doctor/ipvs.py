@@ -22,7 +22,7 @@ def find(known: Known) -> Iterator[Finding]:
     for source in known.ipvs:
         for service in source.values.services:
             of = _Virtual(source, service, _object(service, names))
-            yield from _weights(of, api)
+            yield from _weights(known, of, api)
             yield from _persistent(known, of)
     yield from _port_reuse(known)
 
@@ -76,16 +76,16 @@ def _endpoints(known: Known) -> _Endpoints:
 # --- weights ----------------------------------------------------------------------------------------------------------
 
 
-def _weights(of: _Virtual, api: _Endpoints) -> Iterator[Finding]:
+def _weights(known: Known, of: _Virtual, api: _Endpoints) -> Iterator[Finding]:
     servers = of.service.servers
     quiet = [(socket(s.address, s.port), s) for s in servers if s.weight == 0]
     alive = len(servers) - len(quiet)
     for backend, server in quiet:
         if backend in api.ready:
-            yield _forgotten(of, backend, alive, api.ready[backend])
+            yield _forgotten(known, of, backend, alive, api.ready[backend])
         elif not of.service.persistent and (server.active or server.inactive or backend in api.held):
             message = f"{backend} has weight 0 and {server.active or 0} connections: it keeps them and gets no new one "
-            message += "until they end. This is how kube-proxy lets a backend go, not a fault."
+            message += "until they end. This is how a proxy lets a backend go, not a fault."
             yield Finding("draining", "I", of.object, message, (of.at(f": {backend} weight 0"),))
     if quiet and not alive and not any(backend in api.ready for backend, _ in quiet):
         message = "Every server has weight 0: new connections are refused."
@@ -93,11 +93,11 @@ def _weights(of: _Virtual, api: _Endpoints) -> Iterator[Finding]:
         yield Finding("no-endpoints", "E", of.object, message, (of.at(""),), Fraction(1), remedy)
 
 
-def _forgotten(of: _Virtual, backend: str, alive: int, ready: Evidence) -> Finding:
+def _forgotten(known: Known, of: _Virtual, backend: str, alive: int, ready: Evidence) -> Finding:
     message = f"{backend} is ready in its slice and has weight 0: IPVS gives it no new connection. "
     message += f"The other {alive} get them all." if alive else "No other server is left, so all are refused."
     flag = {"TCP": "-t", "UDP": "-u"}.get(of.service.frontend.protocol, "--sctp-service")
-    remedy = f"ipvsadm -e {flag} {of.frontend} -r {backend} -m -w 1   # then upgrade kube-proxy"
+    remedy = f"ipvsadm -e {flag} {of.frontend} -r {backend} -m -w 1   # then restart or upgrade {known.proxy.name}"
     evidence = (of.at(f": {backend} weight 0"), ready)
     share = None if alive else Fraction(1)
     return Finding("ipvs-weight-zero", "E", of.object, message, evidence, share, remedy)

@@ -17,7 +17,6 @@ BY_PORT = ("KUBE-CLUSTER-IP", "KUBE-LOAD-BALANCER", "KUBE-EXTERNAL-IP", "KUBE-EX
 FILTER = "KUBE-IPVS-FILTER"
 LOOPBACK = "KUBE-LOOP-BACK"
 MARK = "KUBE-MARK-MASQ"
-_RESTART = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
 _OF_PODS = ("cali", "veth", "cni", "cbr", "cip", "lxc", "docker", "br-")
 
 
@@ -142,7 +141,7 @@ def _loopback(known: Known) -> Iterator[Finding]:
     message += "" if local else " The set is empty; that is right only if none of these pods is on this node."
     evidence = (source.at(held.line, f"{LOOPBACK} holds {len(have)} members"),)
     level: Level = "E" if local else "W"
-    yield Finding("ipvs-loopback-missing", level, f"ipset {LOOPBACK}", message, evidence, None, _RESTART)
+    yield Finding("ipvs-loopback-missing", level, f"ipset {LOOPBACK}", message, evidence, None, known.proxy.restart())
 
 
 def _loopback_rule(known: Known) -> Iterator[Finding]:
@@ -156,7 +155,9 @@ def _loopback_rule(known: Known) -> Iterator[Finding]:
             message = f"No rule of KUBE-POSTROUTING asks for {LOOPBACK}: a pod that is given itself by its own "
             message += "Service is not masqueraded, answers itself directly, and waits until it gives up."
             evidence = (source.rule("nat", "KUBE-POSTROUTING", 0, line_text("KUBE-POSTROUTING", rules[0])),)
-            yield Finding("ipvs-loopback-missing", "E", "nat/KUBE-POSTROUTING", message, evidence, None, _RESTART)
+            yield Finding(
+                "ipvs-loopback-missing", "E", "nat/KUBE-POSTROUTING", message, evidence, None, known.proxy.restart()
+            )
 
 
 def _is_local(known: Known, address: str) -> bool:
@@ -200,4 +201,6 @@ def _host_masquerade(known: Known) -> Iterator[Finding]:
         message += "node."
         chain = "KUBE-POSTROUTING" if marks else "KUBE-SERVICES"
         evidence = (Evidence(f"nat/{chain}: {what}", source.file),)
-        yield Finding("ipvs-host-masquerade-missing", "E", f"nat/{chain}", message, evidence, None, _RESTART)
+        yield Finding(
+            "ipvs-host-masquerade-missing", "E", f"nat/{chain}", message, evidence, None, known.proxy.restart()
+        )

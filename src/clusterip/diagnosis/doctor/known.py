@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from clusterip.diagnosis.doctor.proxies import EITHER, Proxy
 from clusterip.diagnosis.findings import Evidence
 from clusterip.model import objects as o
 from clusterip.rulesets import host, klog
@@ -86,6 +87,7 @@ class Known:
     documents: tuple[Sourced[Manifest], ...] = ()  # every object given, those of other kinds too
     objects_at: Mapping[tuple[str, Key], Evidence] = field(default_factory=dict)  # (kind, name) -> where it stands
     problems: tuple[Problem, ...] = ()  # what could not be read
+    proxy: Proxy = EITHER  # that keeps the rules, as far as the input tells
 
     def evidence(self, kind: str, name: Key, text: str) -> Evidence:
         """What an object says: a field and its value."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from clusterip.diagnosis.doctor import proxies
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.programmed import service_name
 from clusterip.diagnosis.doctor.programmed_nft import name_of
@@ -14,7 +15,6 @@ from clusterip.rulesets.evidence import shortened
 
 LATE = 120.0  # seconds: a minute is the longest that kube-proxy goes without a sync
 SLOW_SYNC = 10.0  # seconds: ten times the period at which kube-proxy takes up changes
-_RESTART = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
 
 
 def find(known: Known) -> Iterator[Finding]:
@@ -23,8 +23,8 @@ def find(known: Known) -> Iterator[Finding]:
         events = proxylog.events(log.values)
         failed = [e for e in events if isinstance(e, proxylog.SyncFailed)]
         yield from _locked(known, log, [e for e in failed if e.locked])
-        yield from _failing(log, [e for e in failed if not e.locked], events)
-        yield from _slow(log, [e for e in events if isinstance(e, proxylog.SyncTook)], events)
+        yield from _failing(known, log, [e for e in failed if not e.locked], events)
+        yield from _slow(known, log, [e for e in events if isinstance(e, proxylog.SyncTook)], events)
         yield from _stopped(known, log, [e for e in events if isinstance(e, proxylog.Stopped)])
 
 
@@ -34,13 +34,22 @@ def _unhealthy(known: Known) -> Iterator[Finding]:
         last, now = _when(health.values.last_updated), _when(health.values.current_time)
         if last is None or now is None or (now - last).total_seconds() < LATE:
             continue
-        message = f"kube-proxy has finished no sync for {_time((now - last).total_seconds())}: its last was at "
+        message = f"The proxy has finished no sync for {_time((now - last).total_seconds())}: its last was at "
         message += f"{health.values.last_updated}. What changed since is not in the kernel."
         evidence = (
             health.at(1, f"lastUpdated {health.values.last_updated}, currentTime {health.values.current_time}"),
         )
-        remedy = "kubectl logs -n kube-system -l k8s-app=kube-proxy --tail=50   # why; then restart it"
-        yield Finding("sync-failing", "E", f"kube-proxy ({health.file})", message, evidence, None, remedy)
+        remedy = f"{known.proxy.logs}   # why; then restart it"
+        yield Finding("sync-failing", "E", f"{_named(known.proxy)} ({health.file})", message, evidence, None, remedy)
+
+
+def _named(proxy: proxies.Proxy) -> str:
+    """In an object's name, which scripts know: kube-proxy where either may be meant."""
+    return proxies.KUBE_PROXY.name if proxy is proxies.EITHER else proxy.name
+
+
+def _object(known: Known, log: Sourced[klog.Log]) -> str:
+    return f"{_named(proxies.of_log(known, log.values))} ({log.file})"
 
 
 def _when(text: str) -> datetime | None:
@@ -52,27 +61,30 @@ def _when(text: str) -> datetime | None:
 
 
 def _failing(
-    log: Sourced[klog.Log], failed: Sequence[proxylog.SyncFailed], events: Sequence[proxylog.Event]
+    known: Known, log: Sourced[klog.Log], failed: Sequence[proxylog.SyncFailed], events: Sequence[proxylog.Event]
 ) -> Iterator[Finding]:
     if not failed:
         return
+    proxy = proxies.of_log(known, log.values)
     last = failed[-1]
     refused = _refused_rules(log.values, last.line)
     chains = sorted({chain for e in failed for chain in e.chains})
     program = last.program or "the kernel"
     partial = bool(chains)
     scope = "What the batch would have changed is old" if partial else "No Service of this node is updated"
-    message = f"{program} refused kube-proxy's last changes{_at_lines(last)}: {shortened(last.why, 200)}. A batch is "
+    message = (
+        f"{program} refused the last changes of {proxy.name}{_at_lines(last)}: {shortened(last.why, 200)}. A batch is "
+    )
     message += f"applied as a whole or not at all. {scope} until one is accepted."
     if chains:
         message += f" The kernel lacks {', '.join(chains)}: the names are hashes of Service and port, so which Service "
         message += "it is must be computed, not read from the log."
     if affected := _affected(refused):
         message += f" Among them: {', '.join(affected)}."
-    cause, remedy = _cause(last.why, refused, partial)
+    cause, remedy = _cause(proxy, last.why, refused, partial)
     message += f" {cause}" if cause else ""
     evidence = [log.at(last.line, shortened(last.why, 300)), *refused]
-    yield Finding("sync-failing", "E", f"kube-proxy ({log.file})", message, tuple(evidence), None, remedy)
+    yield Finding("sync-failing", "E", _object(known, log), message, tuple(evidence), None, remedy)
 
 
 def _at_lines(event: proxylog.SyncFailed) -> str:
@@ -110,28 +122,32 @@ def _quoted(text: str) -> str:
     return text.split('"')[1] if text.count('"') > 1 else ""
 
 
-def _cause(why: str, refused: Sequence[Evidence], partial: bool) -> tuple[str, str]:
+def _cause(proxy: proxies.Proxy, why: str, refused: Sequence[Evidence], partial: bool) -> tuple[str, str]:
     """What is known to lead to such a refusal, and what ends it."""
     rules = " ".join(e.text for e in refused)
     if "Interface does not exist" in why:
         return (
             '"iif" wants an interface that exists; a prefix of names needs "iifname". '
             "Some versions of kube-proxy write it so with detectLocalMode: InterfaceNamePrefix.",
-            f"upgrade kube-proxy, or set detectLocalMode: ClusterCIDR and clusterCIDR in its configuration; {_RESTART}",
+            "upgrade kube-proxy, or set detectLocalMode: ClusterCIDR and clusterCIDR in its configuration; "
+            + proxy.restart(),
         )
     if " -s  " in rules or "Bad argument" in why:
         return (
             "A rule has an option without its value: -s with nothing after it is a cluster CIDR that is not set.",
-            f"set clusterCIDR in kube-proxy's configuration (--cluster-cidr); {_RESTART}",
+            f"set clusterCIDR in the proxy's configuration (--cluster-cidr); {proxy.restart()}",
         )
     if partial:
         return (
-            "Somebody flushed the table, or kube-proxy lost count of what is in it.",
-            f"{_RESTART}   # writes everything anew",
+            "Somebody flushed the table, or the proxy lost count of what is in it.",
+            proxy.restart("that writes everything anew"),
         )
     if "Couldn't load match" in why or "Extension" in why or "No such file" in why or "not supported" in why.lower():
-        return "The kernel lacks a module that the rules need.", f"modprobe xt_comment xt_mark xt_statistic; {_RESTART}"
-    return "", f"{_RESTART}   # and look at its first errors"
+        return (
+            "The kernel lacks a module that the rules need.",
+            f"modprobe xt_comment xt_mark xt_statistic; {proxy.restart()}",
+        )
+    return "", proxy.restart("and look at its first errors")
 
 
 def _locked(known: Known, log: Sourced[klog.Log], failed: Sequence[proxylog.SyncFailed]) -> Iterator[Finding]:
@@ -146,11 +162,11 @@ def _locked(known: Known, log: Sourced[klog.Log], failed: Sequence[proxylog.Sync
         message += " That /healthz answers is no evidence that the rules are current."
         evidence.append(health.at(1, f"lastUpdated: {health.values.last_updated}"))
     remedy = "lsof /run/xtables.lock   # who holds it; then compare rules with slices: clusterip verify"
-    yield Finding("xtables-lock", "W", f"kube-proxy ({log.file})", message, tuple(evidence), None, remedy)
+    yield Finding("xtables-lock", "W", _object(known, log), message, tuple(evidence), None, remedy)
 
 
 def _slow(
-    log: Sourced[klog.Log], took: Sequence[proxylog.SyncTook], events: Sequence[proxylog.Event]
+    known: Known, log: Sourced[klog.Log], took: Sequence[proxylog.SyncTook], events: Sequence[proxylog.Event]
 ) -> Iterator[Finding]:
     slow = [e for e in took if e.seconds >= SLOW_SYNC]
     if not slow:
@@ -163,9 +179,9 @@ def _slow(
     message += "reaches this node's kernel up to that late, and rules in a dump may be as old."
     evidence = tuple(log.at(e.line, f"sync took {_time(e.seconds)}") for e in slow)
     evidence += tuple(log.at(e.line, f"{e.services} Services, {e.endpoints} endpoints") for e in sizes[-1:])
-    remedy = "upgrade kube-proxy (newer ones write only what changed); raise minSyncPeriod in its configuration to "
+    remedy = "upgrade the proxy (newer ones write only what changed); raise minSyncPeriod in its configuration to "
     remedy += "sync less often but more at a time"
-    yield Finding("slow-sync", "W", f"kube-proxy ({log.file})", message, evidence, None, remedy)
+    yield Finding("slow-sync", "W", _object(known, log), message, evidence, None, remedy)
 
 
 def _time(seconds: float) -> str:
@@ -176,11 +192,12 @@ def _time(seconds: float) -> str:
 def _stopped(known: Known, log: Sourced[klog.Log], stopped: Sequence[proxylog.Stopped]) -> Iterator[Finding]:
     if not stopped:
         return
+    proxy = proxies.of_log(known, log.values)
     last = stopped[-1]
-    message = f"kube-proxy ended: {shortened(last.why, 240)}. The rules are frozen as the last good sync left them; "
+    message = f"The proxy ended: {shortened(last.why, 240)}. The rules are frozen as the last good sync left them; "
     message += "on a node that was just started there are none."
     evidence = [log.at(last.line, shortened(last.why, 300))]
-    remedy = "kubectl logs -n kube-system -l k8s-app=kube-proxy --previous --tail=50"
+    remedy = f"{proxy.logs} --previous" if proxy is proxies.KUBE_PROXY else proxy.logs
     if "nf_conntrack_max" in last.why or ("conntrack" in last.why and "permission denied" in last.why):
         message += " It may not set this sysctl: it runs in a container that is not allowed to, or in a network "
         message += "namespace other than the host's."
@@ -193,7 +210,7 @@ def _stopped(known: Known, log: Sourced[klog.Log], stopped: Sequence[proxylog.St
             evidence.append(
                 config.at(config.values.line, f"conntrack: {{{shown}}} (null is the default: 32768 a core)")
             )
-    yield Finding("proxy-not-running", "E", f"kube-proxy ({log.file})", message, tuple(evidence), None, remedy)
+    yield Finding("proxy-not-running", "E", _object(known, log), message, tuple(evidence), None, remedy)
 
 
 def _wanted_max(log: klog.Log) -> str:

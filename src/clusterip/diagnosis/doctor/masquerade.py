@@ -17,7 +17,7 @@ from clusterip.rulesets.iptables.saved import Saved
 from clusterip.rulesets.nft import values as nft
 
 MARK = "KUBE-MARK-MASQ"
-_CONFIG = "set clusterCIDR (the pods' range) in kube-proxy's configuration, and restart it"
+_CONFIG = "set clusterCIDR (the pods' range) in the proxy's configuration, and restart it"
 
 
 def find(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
@@ -70,7 +70,7 @@ def _too_many(found: Sequence[tuple[Frontend, Evidence, str]]) -> Finding:
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     message = f"Everything sent to {frontend}{more} is masqueraded, pods' connections as well: backends see a node's "
     message += "address instead of the client's, and a NetworkPolicy that allows pods by their labels does not match."
-    remedy = "set iptables.masqueradeAll: false and clusterCIDR in kube-proxy's configuration, and restart it"
+    remedy = "set iptables.masqueradeAll: false and clusterCIDR in the proxy's configuration, and restart it"
     return Finding(
         "masquerade-all", "W", f"service {name}" if name else f"frontend {frontend}", message, (place,), None, remedy
     )
@@ -87,7 +87,7 @@ def _too_few(known: Known, file: str, without: Sequence[Programmed]) -> Iterator
     message = f"No rule marks connections to {first.frontend}{more} for masquerade. A client that is not a pod (this "
     message += "host by another interface, a second network) keeps its source address; unless the backend's node has "
     message += "a route back through this one, the answer goes past it and is not translated back. Backends: "
-    message += f"{share_list(first.shares)}. kube-proxy writes such rules only when it knows the pods' range"
+    message += f"{share_list(first.shares)}. A proxy writes such rules only when it knows the pods' range"
     pods = _range(first)
     message += f"; here they look like {pods}." if pods else "."
     evidence = [first.place]
@@ -238,6 +238,6 @@ def _everything(source: Sourced[Saved]) -> Iterator[Finding]:
             message = "KUBE-POSTROUTING masquerades every packet: the match for the mark was lost, as when one "
             message += "version of iptables saves what another wrote. Backends see no client's address."
             place = source.rule("nat", "KUBE-POSTROUTING", number, line_text("KUBE-POSTROUTING", rule))
-            remedy = "iptables -t nat -F KUBE-POSTROUTING   # kube-proxy writes it anew; use one version of iptables"
+            remedy = "iptables -t nat -F KUBE-POSTROUTING   # the proxy writes it anew; use one version of iptables"
             yield Finding("masquerade-all", "W", "nat/KUBE-POSTROUTING", message, (place,), None, remedy)
             return

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from clusterip.diagnosis.doctor import proxies
 from clusterip.diagnosis.doctor.known import Known
 from clusterip.diagnosis.doctor.programmed import Programmed, share_list
 from clusterip.diagnosis.findings import Evidence, Finding
@@ -32,11 +33,11 @@ def find(known: Known, programs: Sequence[Programmed], refused: bool) -> Iterato
     current = {p.frontend: p for p in programs if p.form in used}
     differing = [p for p in stale if p.frontend in current and current[p.frontend].shares != p.shares]
     p = (differing or stale)[0]
-    message = f"kube-proxy runs in {told.mode} mode, and {len(stale)} frontends of {p.form} mode are still in the "
+    message = f"The proxy runs in {told.mode} mode, and {len(stale)} frontends of {p.form} mode are still in the "
     message += f"kernel: {p.frontend} -> {share_list(p.shares)}. Nobody keeps them current. They take the packet "
     message += "before the rules in use do."
     evidence = (p.place, told.place)
-    remedy = f"kube-proxy --cleanup   # with its pod stopped and the old mode ({p.form}); or restart the node"
+    remedy = proxies.by(known, p.writer).cleanup
     yield Finding("stale-mode-rules", "E", f"{p.form} rules", message, evidence, None, remedy)
 
 
@@ -58,14 +59,15 @@ def _orphaned(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]
     ours = [p for p in programs if p.shares]
     if not ours:
         return
-    place = _replaced(known) or _no_proxy(known)
+    p = ours[0]
+    proxy = proxies.by(known, p.writer)
+    # Our own proxy need be no pod.
+    place = _replaced(known) or (_no_proxy(known) if proxy.name != proxies.OURS.name else None)
     if place is None:
         return
-    p = ours[0]
     message = f"{len(ours)} Service frontends are in the kernel ({p.frontend} -> {share_list(p.shares)} for one), and "
     message += f"no proxy keeps them: {place.text}. They go on rewriting packets as on the day it left."
-    remedy = "kube-proxy --cleanup   # of the version and mode that wrote them; or restart the node"
-    yield Finding("orphaned-rules", "E", f"{p.form} rules", message, (p.place, place), None, remedy)
+    yield Finding("orphaned-rules", "E", f"{p.form} rules", message, (p.place, place), None, proxy.cleanup)
 
 
 def _replaced(known: Known) -> Evidence | None:

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from clusterip.dataplane.iptables.names import digest, service_digest
 from clusterip.diagnosis.doctor.known import Key, Known, Sourced
+from clusterip.diagnosis.doctor.proxies import Writer
 from clusterip.diagnosis.findings import Evidence
 from clusterip.diagnosis.packet import socket
 from clusterip.rulesets.iptables import line_text
@@ -55,6 +56,7 @@ class Programmed:
     scheduler: str = ""  # of ipvs
     internal: bool = False  # a ClusterIP, where the dump tells
     of_this_node: bool = False  # these are this node's backends alone, for a Local policy's sake
+    writer: Writer = ""  # where its form tells
 
     @property
     def key(self) -> Key:

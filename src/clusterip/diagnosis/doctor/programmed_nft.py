@@ -27,7 +27,10 @@ def nft_frontends(source: Sourced[nft.Ruleset]) -> Iterator[Programmed]:
                 line = source.places.line(f"{table.family} {table.name}", target, 0)  # where it chooses
                 place = Evidence(text, source.file, line)
                 name = name_of(chain)
-                yield Programmed("nftables", source.file, "", frontend, name, target, chains.shares(target), place)
+                shares = chains.shares(target)
+                yield Programmed(
+                    "nftables", source.file, "", frontend, name, target, shares, place, writer="kube-proxy"
+                )
 
 
 def frontend_of(key: nft.Expression) -> Frontend | None:

@@ -48,6 +48,7 @@ def _programmed(
         Evidence(text, source.file, source.places.line(table, to, 0)),
         internal=frontend.address in of.cluster_ips,
         of_this_node=bool(local),
+        writer="clusterip",
     )
 
 

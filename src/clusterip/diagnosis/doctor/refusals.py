@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from clusterip.diagnosis.doctor import policies
+from clusterip.diagnosis.doctor import policies, proxies
 from clusterip.diagnosis.doctor.backends import equal_shares, wanted
 from clusterip.diagnosis.doctor.known import Key, Known, Sourced
 from clusterip.diagnosis.doctor.programmed import (
@@ -19,6 +19,7 @@ from clusterip.diagnosis.doctor.programmed import (
     share_list,
 )
 from clusterip.diagnosis.doctor.programmed_nft import frontend_of, target_of
+from clusterip.diagnosis.doctor.proxies import Writer
 from clusterip.diagnosis.findings import Evidence, Finding
 from clusterip.rulesets import proxylog
 from clusterip.rulesets.iptables import line_text
@@ -42,6 +43,7 @@ class Refusal:
     local: bool  # because this node has no backend of a Local policy
     place: Evidence
     packets: int = 0  # that it has counted; 0 also where the dump has no counters
+    writer: Writer = ""  # where its form tells
 
     @property
     def key(self) -> Key:
@@ -121,7 +123,8 @@ def _nft(source: Sourced[nft.Ruleset], table: nft.Table) -> Iterator[Refusal]:
             text = f"table {table.family} {table.name}, map {held.name}: {frontend} : {answer}"
             name = element.comment.strip('"')
             place = Evidence(text, source.file, line)
-            yield Refusal("nftables", source.file, f"map {held.name}", frontend, name, answer, dropped, place)
+            chain = f"map {held.name}"
+            yield Refusal("nftables", source.file, chain, frontend, name, answer, dropped, place, writer="kube-proxy")
 
 
 def _line_of_map(source: Sourced[nft.Ruleset], table: nft.Table, name: str) -> int:
@@ -152,13 +155,13 @@ def _of(
     known: Known, refusal: Refusal, by_ipvs: dict[Frontend, Programmed], explained: Collection[str]
 ) -> Finding | None:
     if refusal.frontend in by_ipvs:
-        return _of_another_mode(refusal, by_ipvs[refusal.frontend])
+        return _of_another_mode(known, refusal, by_ipvs[refusal.frontend])
     wants = wanted(known, refusal.key)
     usable = wants[port].usable if (port := refusal.name.partition(":")[2]) in wants else ()
     if usable:
         message = f"The rules refuse {refusal.frontend} as without endpoints, and the API has {equal_shares(usable)}. "
         message += "The proxy is not applying updates."
-        remedy = "kubectl rollout restart daemonset/kube-proxy -n kube-system"
+        remedy = proxies.by(known, refusal.writer).restart()
         return Finding("missing-endpoint", "E", refusal.object, message, (refusal.place,), Fraction(1), remedy)
     if str(refusal.key) in explained:
         return None
@@ -169,11 +172,11 @@ def _of(
     return Finding("no-endpoints", "E", refusal.object, message, (refusal.place,), Fraction(1), remedy)
 
 
-def _of_another_mode(refusal: Refusal, program: Programmed) -> Finding:
+def _of_another_mode(known: Known, refusal: Refusal, program: Programmed) -> Finding:
     message = f"IPVS serves {refusal.frontend} ({share_list(program.shares)}), and a rule left from iptables mode "
     message += "refuses it. Pods' packets pass filter/INPUT before IPVS takes them up there, so they are refused; "
     message += "this host's own are rewritten before they meet the rule, and arrive."
-    remedy = f"kube-proxy --cleanup   # or: iptables -F {refusal.chain}, and restart kube-proxy"
+    remedy = f"iptables -F {refusal.chain}; {known.proxy.cleanup}"
     evidence = (refusal.place, program.place)
     return Finding("stale-mode-rules", "E", refusal.object, message, evidence, Fraction(1), remedy)
 

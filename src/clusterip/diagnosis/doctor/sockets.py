@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from clusterip.dataplane.ebpf.attach import HOOKS
 from clusterip.dataplane.ebpf.layout import service_id
+from clusterip.diagnosis.doctor import proxies
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, ports
 from clusterip.diagnosis.findings import Evidence, Finding
@@ -27,17 +28,18 @@ def socket_frontends(known: Known) -> Iterator[Programmed]:
             held = sets.get(service.set, {})
             shares = {b: Fraction(1, service.backends) for i, b in held.items() if i < service.backends}
             name = names.get(service.id, service.name)
-            yield Programmed("ebpf", source.file, "", frontend, name, "", shares, _place(source, service))
+            place = _place(source, service)
+            yield Programmed("ebpf", source.file, "", frontend, name, "", shares, place, writer="clusterip")
 
 
 def find(known: Known) -> Iterator[Finding]:
     names = _names(known)
     for source in known.sockets:
-        yield from _programs(source)
-        yield from _incomplete(source, names)
+        yield from _programs(known, source)
+        yield from _incomplete(known, source, names)
 
 
-def _programs(source: Sourced[SocketMaps]) -> Iterator[Finding]:
+def _programs(known: Known, source: Sourced[SocketMaps]) -> Iterator[Finding]:
     hooks = source.values.hooks
     lost = [name for name in HOOKS if hooks is not None and name not in hooks]
     if not lost:
@@ -52,12 +54,12 @@ def _programs(source: Sourced[SocketMaps]) -> Iterator[Finding]:
     else:
         message += "New sockets of that kind are left to the rules beneath."
     evidence = (Evidence(f"attached: {', '.join(hooks or ()) or 'none'}", source.file),)
-    remedy = "restart the proxy on this node; it attaches them within a second while it runs"
+    remedy = proxies.by(known, "clusterip").restart("while it runs it attaches them within a second")
     serious = back and len(lost) < len(HOOKS)
     yield Finding("ebpf-detached", "E" if serious else "W", "eBPF programs", message, evidence, None, remedy)
 
 
-def _incomplete(source: Sourced[SocketMaps], names: Mapping[str, str]) -> Iterator[Finding]:
+def _incomplete(known: Known, source: Sourced[SocketMaps], names: Mapping[str, str]) -> Iterator[Finding]:
     """A slot that is not there refuses whoever draws it."""
     sets = _sets(source.values)
     told: set[str] = set()
@@ -72,7 +74,7 @@ def _incomplete(source: Sourced[SocketMaps], names: Mapping[str, str]) -> Iterat
                 f"The maps say that it has {service.backends} backends, and slot {', '.join(gone[:NAMED])} of them "
             )
             message += f"{'is' if len(gone) == 1 else 'are'} not there: connect() of who draws it is refused."
-            remedy = "restart the proxy on this node; it mends its maps within the sync period while it runs"
+            remedy = proxies.by(known, "clusterip").restart("while it runs it mends its maps within the sync period")
             place = (_place(source, service),)
             object_ = f"service {name}" if name else f"frontend {service.address}:{service.port}"
             yield Finding("ebpf-slot-missing", "E", object_, message, place, share, remedy)

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from msgspec import structs
 
+from clusterip.diagnosis.doctor import proxies
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.refusals import Refusal
 from clusterip.diagnosis.findings import Evidence, Finding
@@ -24,13 +25,13 @@ def find(known: Known, refusals: Sequence[Refusal]) -> Iterator[Finding]:
         for table in source.values.ruleset:
             if table.name == "filter":
                 yield from _unconditional(source, table, reached_from(table))
-            yield from _missing_chains(source, table)
+            yield from _missing_chains(known, source, table)
             yield from _duplicates(source, table)
         yield from _invalid(known, source)
     yield from _not_hooked(known, refusals)
     for rules in known.nft:
         for nft_table in rules.values:
-            yield from _nft_missing_chains(rules, nft_table)
+            yield from _nft_missing_chains(known, rules, nft_table)
 
 
 def reached_from(table: ipt.Table) -> Mapping[str, frozenset[str]]:
@@ -88,7 +89,7 @@ def _dropping_all(object_: str, comment: str, hooks: Sequence[str], place: Evide
 # --- chains -----------------------------------------------------------------------------------------------------------
 
 
-def _missing_chains(source: Sourced[Saved], table: ipt.Table) -> Iterator[Finding]:
+def _missing_chains(known: Known, source: Sourced[Saved], table: ipt.Table) -> Iterator[Finding]:
     """A listing may show a few chains of many, so what it leaves out says nothing."""
     if source.values.told_by == "listing":
         return
@@ -98,29 +99,30 @@ def _missing_chains(source: Sourced[Saved], table: ipt.Table) -> Iterator[Findin
             if not target or target in table.chains:
                 continue
             place = source.rule(table.name, name, number, line_text(name, rule))
-            yield _no_chain(table.name, target, name, place)
+            yield _no_chain(known.proxy, table.name, target, name, place)
 
 
-def _nft_missing_chains(source: Sourced[nft.Ruleset], table: nft.Table) -> Iterator[Finding]:
+def _nft_missing_chains(known: Known, source: Sourced[nft.Ruleset], table: nft.Table) -> Iterator[Finding]:
+    proxy = proxies.of_table(known, table.name)
     for held in table.sets.values():
         for element in held.elements:
             target = element.value.chain if isinstance(element.value, (nft.Jump, nft.Goto)) else ""
             if target and target not in table.chains:
                 place = Evidence(f"map {held.name}: an element goes to {target}", source.file)
-                yield _no_chain(f"{table.family} {table.name}", target, f"map {held.name}", place)
+                yield _no_chain(proxy, f"{table.family} {table.name}", target, f"map {held.name}", place)
     for name, chain in table.chains.items():
         for number, rule in enumerate(chain.rules):
             for statement in rule.statements:
                 target = statement.chain if isinstance(statement, (nft.Jump, nft.Goto)) else ""
                 if target and target not in table.chains:
                     place = source.rule(f"{table.family} {table.name}", name, number, f"chain {name}: jump {target}")
-                    yield _no_chain(f"{table.family} {table.name}", target, name, place)
+                    yield _no_chain(proxy, f"{table.family} {table.name}", target, name, place)
 
 
-def _no_chain(table: str, chain: str, from_: str, place: Evidence) -> Finding:
+def _no_chain(proxy: proxies.Proxy, table: str, chain: str, from_: str, place: Evidence) -> Finding:
     message = f"{from_} leads to {chain}, and there is no such chain. The kernel holds no such program: either the "
     message += "dump is not whole, or it is a batch that the kernel would refuse as a whole."
-    remedy = "kubectl rollout restart daemonset/kube-proxy -n kube-system   # then dump again: iptables-save"
+    remedy = proxy.restart("then dump again: iptables-save")
     return Finding("chain-missing", "E", f"{table}/{chain}", message, (place,), None, remedy)
 
 
@@ -167,7 +169,8 @@ def _not_hooked(known: Known, refusals: Sequence[Refusal]) -> Iterator[Finding]:
             message = f"filter/{chain} refuses {refusal.frontend}{more}, but FORWARD does not jump to it (it is "
             message += f"reached from {hooks}): pods' packets pass by it, leave untranslated to an address that nobody "
             message += "owns, and the client waits until it gives up. Only this host's own are refused at once."
-            remedy = f"iptables -I FORWARD -m conntrack --ctstate NEW -j {chain}   # or upgrade kube-proxy"
+            remedy = f"iptables -I FORWARD -m conntrack --ctstate NEW -j {chain}   # or "
+            remedy += f"restart {known.proxy.name}; upgrade an old one"
             yield Finding("reject-not-hooked", "E", f"filter/{chain}", message, (refusal.place,), Fraction(1), remedy)
 
 
@@ -193,6 +196,6 @@ def _invalid(known: Known, source: Sourced[Saved]) -> Iterator[Finding]:
     message += "connection."
     first = table.rules("KUBE-FORWARD")[0]
     evidence = (source.rule("filter", "KUBE-FORWARD", 0, line_text("KUBE-FORWARD", first)),)
-    remedy = "iptables -I KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP   # or upgrade kube-proxy, or sysctl "
+    remedy = "iptables -I KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP   # or upgrade the proxy, or sysctl "
     remedy += "-w net.netfilter.nf_conntrack_tcp_be_liberal=1"
     yield Finding("invalid-not-dropped", "W", "filter/KUBE-FORWARD", message, evidence, None, remedy)

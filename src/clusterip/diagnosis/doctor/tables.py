@@ -13,7 +13,7 @@ from clusterip.rulesets.conntrack import Entries, Entry
 from clusterip.rulesets.iptables.values import Masquerade
 
 CLOSE_WAIT = "net.netfilter.nf_conntrack_tcp_timeout_close_wait"
-KERNELS_CLOSE_WAIT = 60  # seconds: the kernel's own; kube-proxy sets an hour
+KERNELS_CLOSE_WAIT = 60  # seconds: the kernel's own; a proxy sets an hour
 HOARD = 3  # entries in CLOSE_WAIT, if they are half of all TCP ones
 MAX, COUNT = "net.netfilter.nf_conntrack_max", "net.netfilter.nf_conntrack_count"
 NAMED = 5
@@ -105,7 +105,7 @@ def _full(known: Known) -> Iterator[Finding]:
     else:
         message = f"The connection table was full: {early} entries were thrown out early to make room (early_drop)."
     wanted = max(2 * (most or 131072), 262144)
-    remedy = f"sysctl -w {MAX}={wanted}   # kube-proxy sets it at its start: conntrack.maxPerCore, conntrack.min"
+    remedy = f"sysctl -w {MAX}={wanted}   # the proxy sets it at its start: conntrack.maxPerCore, conntrack.min"
     yield Finding("conntrack-full", "E", f"setting {MAX}", message, tuple(evidence), None, remedy)
 
 
@@ -123,10 +123,10 @@ def _close_wait(known: Known, source: Sourced[Entries]) -> Iterator[Finding]:
         if seconds is not None
         else "The timer is longer than the kernel's 60 s"
     )
-    message += "; kube-proxy sets an hour unless told otherwise. netstat does not show these: they are the node's "
+    message += "; a proxy sets an hour unless told otherwise. netstat does not show these: they are the node's "
     message += "memory of connections between others."
     evidence = tuple(source.at(e.line, entry_text(e)) for e in waiting[:NAMED]) + said
-    remedy = "set conntrack.tcpCloseWaitTimeout in kube-proxy's configuration (5m), and find the peer that does not "
+    remedy = "set conntrack.tcpCloseWaitTimeout in the proxy's configuration (5m), and find the peer that does not "
     remedy += "close"
     yield Finding("conntrack-close-wait", "W", "conntrack table", message, evidence, None, remedy)
 
