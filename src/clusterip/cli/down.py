@@ -12,7 +12,8 @@ from clusterip.errors import Unavailable
 @options.cluster
 @click.option("--all", "everything", is_flag=True, help="All clusters of this machine.")
 def command(name: str, everything: bool) -> None:
-    """Take the cluster away: its processes, network namespaces and files. Nothing is kept."""
+    """Take the cluster away: its processes, network namespaces and files. Nothing is kept, neither what the API holds
+    nor the modes of nodes."""
     import asyncio
 
     from clusterip.lab.down import take_away

@@ -21,7 +21,8 @@ are complete, and proved so, before the old ones go; no connection is lost.
   clusterip mode node-1 nftables
   clusterip mode --all nftables
 
-A node keeps its mode when its proxy is started again. Modes: iptables, nftables, ipvs, ebpf.
+A node keeps its mode when its proxy is started again; clusterip down keeps nothing. Modes: iptables, nftables, ipvs,
+ebpf.
 
 Exit status: 0 done; 1 the node stays in the mode it was in.
 """

@@ -75,7 +75,9 @@ def command(images: str, proxy_config: str, no_wait: bool, **options: object) ->
                     f"\ncluster {plan.name} goes on by itself; clusterip down{_option(plan)} takes it away", err=True
                 )
             raise
-    _say_next(plan, state)
+    click.echo()
+    for line in next_steps(plan, state):
+        click.echo(f"  {line}")
 
 
 def _plan(**options: object) -> "Plan":
@@ -133,14 +135,15 @@ def _option(plan: "Plan") -> str:
     return "" if plan.name == "clusterip" else f" --name {plan.name}"
 
 
-def _say_next(plan: "Plan", state: "State") -> None:
+def next_steps(plan: "Plan", state: "State") -> tuple[str, ...]:
     """What to type now."""
+    from clusterip.lab.modes import begins_in
+
     name = _option(plan)
-    listing = LISTINGS.get(plan.proxy_mode, "nft list table ip clusterip")
+    listing = LISTINGS.get(begins_in(state, "node-1"), "nft list table ip clusterip")
     if plan.families[0] == "IPv6":
         listing = listing.replace("iptables", "ip6tables").replace("table ip ", "table ip6 ")
-    click.echo()
-    for line in (
+    return (
         f"export KUBECONFIG={state.kubeconfig}",
         "kubectl get nodes,services,pods -A -o wide",
         "kubectl create deployment app --image=clusterip/echo --replicas=3",
@@ -148,5 +151,4 @@ def _say_next(plan: "Plan", state: "State") -> None:
         f"clusterip exec{name} client -- curl -s http://app/hostname",
         f"clusterip exec{name} node-1 -- {listing}",
         f"clusterip demo{name}",
-    ):
-        click.echo(f"  {line}")
+    )

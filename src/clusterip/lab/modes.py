@@ -45,6 +45,11 @@ def check(plan: Plan, node: str, mode: str) -> None:
         raise BadInput(f"{mode}: unknown mode", hint=f"one of: {', '.join(PROXY_MODES)}")
 
 
+def begins_in(state: State, node: str) -> str:
+    """The mode that the node's proxy takes whenever it is started. Raises Unavailable."""
+    return str(yaml.safe_load(_read(state.proxy_configuration_of(node)))["mode"])
+
+
 async def change(plan: Plan, state: State, node: str, mode: str) -> Changed:
     """Tell the node's proxy, and wait until the other mode serves, or one on the way to it. What its file says is what
     it starts with, whenever it is started again. Raises NotChanged or Unavailable, and then the file says what it said
@@ -54,9 +59,9 @@ async def change(plan: Plan, state: State, node: str, mode: str) -> Changed:
     before = await _status(plan, node)
     was = str(before.get("mode", ""))
     reads, number = _reads(before), _number(before)
-    path = state.directory / f"{node}.proxy.yaml"
+    path = state.proxy_configuration_of(node)
     text = _read(path)
-    if was == mode == yaml.safe_load(text).get("mode"):
+    if was == mode == begins_in(state, node):
         return Changed(was, mode, 0.0)
 
     def say(words: str) -> None:
