@@ -42,10 +42,12 @@ ipvs: setup ## all of IPVS mode, clusters too; where the kernel has no IPVS, one
 	$(ROOT) env CLUSTERIP_PAGES=all CLUSTERIP_REQUESTS=10000 $(IN_USER_MODE) .venv/bin/python -m pytest -m kernel -p no:cacheprovider tests/guest
 	$(ROOT) env CLUSTERIP_MODE=ipvs $(IN_USER_MODE) .venv/bin/python -m pytest -m e2e -p no:cacheprovider $(BY_MODE)
 
+# Each of the two has a cluster of its own.
+E2E := $(PYTEST) -m e2e -n 2 --dist loadfile
 e2e: setup ## tests that bring up whole clusters: all in iptables mode, the way of a packet in the others too
-	$(ROOT) $(PYTEST) -m e2e tests
-	$(ROOT) CLUSTERIP_MODE=nftables $(PYTEST) -m e2e $(BY_MODE)
-	$(ROOT) CLUSTERIP_MODE=ebpf $(PYTEST) -m e2e $(BY_MODE)
+	$(ROOT) $(E2E) tests
+	$(ROOT) CLUSTERIP_MODE=nftables $(E2E) $(BY_MODE)
+	$(ROOT) CLUSTERIP_MODE=ebpf $(E2E) $(BY_MODE)
 
 test: export CLUSTERIP_EXAMPLES := many
 test: setup ## all of it
