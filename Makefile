@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin")
 PYTEST := python -m pytest
 # Tests of whole clusters whose subject is the way of a packet: they are run in every mode.
-BY_MODE := tests/e2e/test_road.py $(wildcard tests/e2e/test_matrix.py tests/e2e/test_dual_stack.py)
+BY_MODE := $(addprefix tests/e2e/test_,road.py matrix.py dual_stack.py)
 
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -40,7 +40,7 @@ guest: setup ## IPVS mode with real packets; boots Debian's kernel where the run
 IN_USER_MODE := python -m tests.guest.guest --unless-here --user-mode --memory 3072 --timeout 3600 --
 ipvs: setup ## all of IPVS mode, clusters too; where the kernel has no IPVS, one is built first (not part of test)
 	$(ROOT) env CLUSTERIP_PAGES=all CLUSTERIP_REQUESTS=10000 $(IN_USER_MODE) .venv/bin/python -m pytest -m kernel -p no:cacheprovider tests/guest
-	$(ROOT) env CLUSTERIP_MODE=ipvs $(IN_USER_MODE) .venv/bin/python -m pytest -m e2e -p no:cacheprovider $(BY_MODE)
+	$(ROOT) env CLUSTERIP_MODE=ipvs $(IN_USER_MODE) .venv/bin/python -m pytest -m e2e -p no:cacheprovider $(BY_MODE) tests/e2e/test_ipvs_mode.py
 
 # Each of the two has a cluster of its own.
 E2E := $(PYTEST) -m e2e -n 2 --dist loadfile
