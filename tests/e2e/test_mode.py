@@ -3,11 +3,10 @@
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from tests.guest.guest import has_ipvs
 
 from .conftest import Cluster, proxy_pid, until, up, with_web
 
@@ -73,10 +72,8 @@ def test_words_that_mean_nothing_are_told_so(two: Cluster, words: tuple[str, ...
     assert said in done.stderr
 
 
+@pytest.mark.skipif(has_ipvs(), reason="this kernel has IPVS")
 def test_a_kernel_that_cannot_do_it_is_named_and_the_node_goes_on(two: Cluster) -> None:
-    subprocess.run(("modprobe", "-q", "ip_vs"), check=False, stderr=subprocess.DEVNULL)
-    if Path("/proc/net/ip_vs").exists():
-        pytest.skip("this kernel has IPVS")
     # Connections that sockets of eBPF mode began would be waited for, if there were anything to wait for.
     two.clusterip("mode", "--all", "ebpf")
     serves(two)

@@ -6,24 +6,15 @@ import uuid
 from pathlib import Path
 
 import pytest
+from tests.guest.guest import has_ipvs
 
-from clusterip.errors import Unavailable
 from clusterip.kernel import netns
-from clusterip.kernel.ipvs import IPVS
 from clusterip.lab.plan import Plan
 from clusterip.lab.state import state_of
 from clusterip.lab.up import check_mode
 from clusterip.proxy.config import ProxyConfig
 
 pytestmark = pytest.mark.kernel
-
-
-def has_ipvs() -> bool:
-    try:
-        with IPVS():
-            return True
-    except Unavailable:
-        return False
 
 
 @pytest.fixture
