@@ -43,9 +43,11 @@ def ask(
     source: str = "pod:10.244.1.9",
     destination: str = "10.96.0.20:80",
     hooks: tuple[str, ...] | None = None,
+    lost: int = 0,
 ) -> Trace:
-    """Of files, as a bundle holds them."""
+    """Of files, as a bundle holds them. `lost`: slots that somebody has taken out of the maps."""
     maps = applied(EMPTY, load([compile_entry(entry, Config(entry.family))], EMPTY).steps)
+    maps = {**maps, "slots": dict(sorted(maps["slots"].items())[lost:])}
     files = {"nft.txt": RULES, "ebpf-maps.json": text(describe([maps], {}, hooks))}
     return Tracer(merge(recognise.read(n, data.encode()) for n, data in files.items())).ask(source, destination)
 
@@ -81,6 +83,24 @@ def test_a_service_without_endpoints_is_refused_by_connect() -> None:
     assert "ECONNREFUSED" in answer.reason
     assert [f.id for f in answer.findings] == ["no-endpoints"]
     assert not answer.reply
+
+
+@pytest.mark.parametrize("affinity", [0, 60])
+def test_a_slot_that_is_not_there_refuses_whoever_draws_it(affinity: int) -> None:
+    answer = ask(replace(ENTRY, affinity_seconds=affinity), lost=1)
+    assert sorted((o.verdict, str(o.probability)) for o in answer.outcomes) == [
+        ("delivered", "1/2"),
+        ("rejected", "1/2"),
+    ]
+    assert answer.verdict == "rejected"
+    assert "lacks slot 0 of 2" in answer.reason
+    assert [(f.id, str(f.share)) for f in answer.findings] == [("ebpf-slot-missing", "1/2")]
+
+
+def test_where_no_slot_is_there_all_are_refused() -> None:
+    answer = ask(ENTRY, lost=2)
+    assert (answer.verdict, answer.findings[0].id) == ("rejected", "ebpf-slot-missing")
+    assert answer.findings[0].share == 1
 
 
 def test_affinity_says_what_it_hangs_on() -> None:

@@ -76,14 +76,13 @@ def _verdict(by_rules: Verdict, answer: str) -> Verdict:
 
 def _refused(walked: Walked, given: Chosen) -> Observation:
     """connect() failed, and no packet left."""
-    found: Step = step(refused(walked.packet), walked.programs)
+    found: Step = step(refused(walked.packet, given), walked.programs)
     difference = None
-    if given.choices:
+    possible = bool(given.lost) or not given.choices
+    if not possible:
         what = "connect() was refused at the socket, and the maps have backends for it"
         difference = Difference(what, None, found)
-    return Observation(
-        verdict="rejected", steps=(found,), modelled=() if given.choices else (found,), difference=difference
-    )
+    return Observation(verdict="rejected", steps=(found,), modelled=(found,) if possible else (), difference=difference)
 
 
 def _by_rules(walked: Walked, seen: Seen) -> Observation:

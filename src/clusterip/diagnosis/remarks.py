@@ -62,6 +62,9 @@ def _stop(walked: Walked, stopped: list[Reached]) -> Finding | None:
     if "has no local endpoints" in said or by_proxy or no_local_endpoints(last):
         message = f"a Local traffic policy, and no backend on this node: new connections are {verdict}"
         return Finding("no-local-endpoints", "E", name(walked), message, evidence, of)
+    if last.hook == "socket":
+        message = f"the maps of eBPF mode are not whole: new connections are {verdict}"
+        return Finding("ebpf-slot-missing", "E", name(walked), message, evidence, of)
     where = f"{last.table}/{last.chain}"
     if last.rule < 0 and last.hook == "forward":
         message = "no rule accepts this forwarded packet, and the policy drops it"

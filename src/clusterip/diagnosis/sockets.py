@@ -30,6 +30,7 @@ from clusterip.diagnosis.walk.branch import Branch, Condition, Fired, Trail
 from clusterip.diagnosis.walked import Walked
 from clusterip.services.table import Protocol
 
+NAMED = 5  # slots
 _PROTOCOLS: dict[str, Protocol] = {"tcp": "TCP", "udp": "UDP"}
 
 
@@ -54,6 +55,7 @@ class Chosen(NamedTuple):
 
     service: Service
     choices: tuple[Choice, ...]
+    lost: tuple[int, ...]  # slots that are not there: who draws one is refused
 
 
 def chosen(facts: Facts, client: Client, packet: Packet) -> Chosen | None:
@@ -70,17 +72,19 @@ def chosen(facts: Facts, client: Client, packet: Packet) -> Chosen | None:
     service = read_service(value)
     if service.flags & NODE_ONLY and client.kind != "node":
         return None
-    return Chosen(service, _choices(contents, service))
+    return _choices(contents, service)
 
 
-def _choices(contents: Contents, service: Service) -> tuple[Choice, ...]:
-    found = []
+def _choices(contents: Contents, service: Service) -> Chosen:
+    found, lost = [], []
     for index in range(service.backends):
         place = contents["slots"].get(slot_key(service.set, index))
-        if place is not None:  # else the program refuses
+        if place is None:
+            lost.append(index)
+        else:
             told = f"set {service.set.hex()}, slot {index} of {service.backends}"
             found.append(Choice(*read_place(place), Fraction(1, service.backends), told))
-    return tuple(found)
+    return Chosen(service, tuple(found), tuple(lost))
 
 
 def through(walk: Callable[[Client, Target], Walked], client: Client, packet: Packet, given: Chosen) -> Walked:
@@ -90,13 +94,14 @@ def through(walk: Callable[[Client, Target], Walked], client: Client, packet: Pa
         asked = walk(client, Target(packet.protocol, packet.destination, packet.destination_port))
         return with_(
             asked,
-            found=(Reached("rejected", "", Branch(packet).fires(refused(packet))),),
+            found=(_refused(packet, given),),
             granted=(),
             back=None,
             tracked=None,
         )
     ways = [(choice, walk(client, Target(packet.protocol, choice.address, choice.port))) for choice in given.choices]
     found = [_reached(one, packet, choice, given.service) for choice, way in ways for one in way.found]
+    found += [_refused(packet, given)] if given.lost else []
     answered = next((way for _, way in ways if any(_arrives(one) for one in way.found)), ways[0][1])
     arrived = next((one for one in answered.found if _arrives(one)), None)
     back = way_back(answered.hooks, client, answered.packet, arrived.branch.packet) if arrived else None
@@ -127,6 +132,16 @@ def _reached(one: Reached, packet: Packet, choice: Choice, service: Service) -> 
     return Reached("delivered", backend, branch) if _arrives(one) else Reached(one.verdict, one.backend, branch)
 
 
+def _refused(packet: Packet, given: Chosen) -> Reached:
+    """Who draws a slot that is not there; all, where none is."""
+    branch = Branch(packet).fires(refused(packet, given))
+    if given.choices:
+        branch = branch.likely(Fraction(len(given.lost), given.service.backends))
+        if given.service.affinity:
+            branch = branch.given(_memory(given.service), False)
+    return Reached("rejected", "", branch)
+
+
 def _memory(service: Service) -> Condition:
     yes = f"it has connected within {service.affinity} s: to the backend it had then"
     return Condition(f"sockets {service.id.hex()}", "affinity", yes, "the client is not remembered")
@@ -138,8 +153,10 @@ def connected(packet: Packet, to: Place, told: str) -> Fired:
     return Fired("socket", "", "ebpf", "services", -1, f"connect {socket(*to)}", packet, sent, told)
 
 
-def refused(packet: Packet) -> Fired:
-    text = "the Service has no endpoints: connect() fails with ECONNREFUSED"
+def refused(packet: Packet, given: Chosen) -> Fired:
+    slots = ", ".join(map(str, given.lost[:NAMED])) + (" ..." if len(given.lost) > NAMED else "")
+    lacks = f"set {given.service.set.hex()} lacks slot {slots} of {given.service.backends}"
+    text = f"{lacks if given.lost else 'the Service has no endpoints'}: connect() fails with ECONNREFUSED"
     return Fired("socket", "", "ebpf", "services", -1, "reject", packet, packet, text)
 
 
