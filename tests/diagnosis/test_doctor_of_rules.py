@@ -277,3 +277,17 @@ def test_two_families_in_one_file_are_told_apart(four: str, six: str, named: str
     found = [f.message for f in findings(joined) if f.id == "masquerade-missing"]
     assert len(found) == bool(named)
     assert all(f"No rule marks connections to {named} for" in message for message in found)
+
+
+def test_a_connection_that_nobody_translated_is_no_flow_of_a_backend() -> None:
+    entry = "tcp 6 29 SYN_SENT src=10.244.1.9 dst=10.96.0.20 sport=4000 dport=80 [UNREPLIED] src={} dst=10.244.1.9 sport={} dport=4000 use=1\n"
+    assert "one-flow-one-backend" in {f.id for f in findings(WEB_RULES, entry.format("10.244.1.5", 80))}
+    assert "one-flow-one-backend" not in {f.id for f in findings(WEB_RULES, entry.format("10.96.0.20", 80))}
+
+
+def test_of_a_service_without_backends_nothing_is_said_about_masquerade() -> None:
+    one = service_rules("default/db", "10.96.0.30", 80, ["10.244.1.7:80"])
+    emptied = [rule for rule in one if not rule.startswith("-A KUBE-SVC")]
+    unmarked = [rule for rule in one if "KUBE-MARK-MASQ" not in rule]
+    assert "masquerade-missing" in {f.id for f in findings(nat(unmarked))}
+    assert "masquerade-missing" not in {f.id for f in findings(nat(emptied))}

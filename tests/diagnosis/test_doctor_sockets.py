@@ -66,11 +66,20 @@ def test_a_service_that_sockets_should_know_and_do_not_is_missing(protocol: str)
     assert ("missing-endpoint" in found) == (protocol == "TCP")
 
 
+@pytest.mark.parametrize("beneath", [True, False])
+def test_what_the_rules_beneath_serve_is_not_lost_where_sockets_do_not_know_it(beneath: bool) -> None:
+    other = service("db", "10.96.0.30", 5432) + slice_of("db", ready("10.244.1.7"), '{name: "", port: 5432}')
+    rules = nat(service_rules("default/db", "10.96.0.30", 5432, ["10.244.1.7:5432"] if beneath else []))
+    one = findings(text(maps()), rules, OBJECTS, other)["missing-endpoint"]
+    assert (one.level, one.share) == (("W", None) if beneath else ("E", Fraction(1)))
+
+
 def test_a_slot_that_is_gone_refuses_its_share() -> None:
     whole = maps()
     found = findings(text(structs.replace(whole, slots=whole.slots[:1])), OBJECTS)
     one = found["ebpf-slot-missing"]
     assert (one.level, one.object, one.share) == ("E", "service default/web", Fraction(1, 2))
+    assert "missing-endpoint" not in found  # the same, said once
 
 
 @pytest.mark.parametrize(

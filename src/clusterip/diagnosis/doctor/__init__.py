@@ -127,6 +127,9 @@ def _findings(known: Known, inputs: Sequence[Recognised], node: str) -> Iterator
         *tables.find(known, programs),
         *firewall.find(known, merge(inputs, node), programs),
     ]
+    # A slot that the maps lack is a backend that they do not use: one says it better.
+    slots = {f.evidence[:1] for f in found if f.id == "ebpf-slot-missing"}
+    found = [f for f in found if f.id != "missing-endpoint" or f.evidence[:1] not in slots]
     explained = {f.object.removeprefix("service ").partition(":")[0] for f in found if f.id in _EXPLAIN}
     refused = refusals.refusals(known)
     told = [*refusals.find(known, refused, programs, explained), *refusals.blackholes(known, refused)]

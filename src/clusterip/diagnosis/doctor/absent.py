@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from msgspec import structs
+
 from clusterip.diagnosis.doctor import proxies
 from clusterip.diagnosis.doctor.backends import equal_shares, wanted
 from clusterip.diagnosis.doctor.known import Key, Known
@@ -37,13 +39,20 @@ def find(known: Known, programs: Sequence[Programmed], refused: Sequence[Refusal
             if p.writer:
                 writers[plane] = p.writer
     asked = [a for key, service in known.services.items() if is_served(service) for a in _asked(known, key, service)]
+    beneath = {p.frontend for p in programs if p.form != "ebpf" and p.shares}
     for plane, there in held.items():
         # A program that serves none of these Services is of another cluster, from another time, or not all of it.
         ours = [a for a in asked if a.frontend in there and a.frontend in served]
         for one in asked if ours else ():
             if one.frontend not in there and _is_for(plane, one.frontend):
                 proxy = proxies.by(known, writers.get(plane, ""))
-                yield _finding(known, one, plane, (there[ours[0].frontend], len(ours)), proxy)
+                finding = _finding(known, one, plane, (there[ours[0].frontend], len(ours)), proxy)
+                yield _for_rules(finding) if plane.sockets and one.frontend in beneath else finding
+
+
+def _for_rules(finding: Finding) -> Finding:
+    message = f"{finding.message} Sockets leave it to the rules beneath, which serve it."
+    return structs.replace(finding, level="W", share=None, message=message)
 
 
 class _Asked(NamedTuple):

@@ -51,7 +51,7 @@ def _of_iptables(known: Known, source: Sourced[Saved], programs: Sequence[Progra
                 some = any(not _names_frontend(m) for m in rule.matches)
                 place = source.rule("nat", chain.name, number, line_text(chain.name, rule))
                 marked[frontend] = (not some, place, service_name(rule.comment))
-    internal = [p for p in programs if p.internal and p.frontend.address]
+    internal = [p for p in programs if p.internal and p.frontend.address and p.shares]  # else nobody would answer
     all_sources = [(f, place, name) for f, (everybody, place, name) in marked.items() if everybody
                    if f in {p.frontend for p in internal}]  # fmt: skip
     if all_sources:

@@ -199,7 +199,7 @@ def _one_flow(source: Sourced[Entries], served: dict[Frontend, Programmed]) -> I
     flows: defaultdict[Frontend, list[Entry]] = defaultdict(list)
     for e in source.values.entries:
         frontend = Frontend(e.protocol, e.original.destination, e.original.destination_port)
-        if frontend in served:
+        if frontend in served and e.reply.source != frontend.address:  # untranslated, it went to nobody
             flows[frontend].append(e)
     for frontend, entries in flows.items():
         p = served[frontend]
