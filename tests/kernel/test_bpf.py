@@ -52,6 +52,31 @@ def test_what_is_written_in_batches_is_read_back_whole() -> None:
         assert opened.get(struct.pack("<I", 9000)) is None
 
 
+class Scarce(bpf.Map):
+    """Has memory for three entries in a row, as a kernel that fills its store up late; `ever`: for one more row."""
+
+    def __init__(self, *, ever: bool) -> None:
+        super().__init__(-1, "scarce", HASH)
+        self.ever, self.has, self.written = ever, 3, b""
+
+    def _batch(self, command: int, keys: bytes, values: bytes, count: int) -> tuple[int, int]:
+        done, self.has = min(self.has, count), 3 if self.ever and not self.has else 0
+        self.written += keys[: 4 * done]
+        return (0 if done == count else errno.ENOMEM), done
+
+
+def test_a_write_waits_for_memory_that_comes_late_and_loses_no_entry() -> None:
+    late = Scarce(ever=True)
+    late.put(numbers(20))
+    assert late.written == b"".join(numbers(20))
+
+
+def test_a_write_that_never_gets_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bpf, "_PATIENCE", 3)
+    with pytest.raises(BpfRefused, match="ENOMEM"):
+        Scarce(ever=False).put(numbers(4))
+
+
 def test_deletion_passes_over_what_is_not_there() -> None:
     with bpf.create_map("test", HASH) as opened:
         opened.put(numbers(6000))

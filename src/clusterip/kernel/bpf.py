@@ -8,10 +8,10 @@ import errno
 import os
 import platform
 import struct
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -23,6 +23,10 @@ _OBJ_GET_INFO, _LOOKUP_BATCH, _UPDATE_BATCH, _DELETE_BATCH, _LINK_CREATE, _LINK_
 _CGROUP_SOCK_ADDR = 18  # enum bpf_prog_type
 _PSEUDO_MAP_FD = 1  # in the source register of a 64-bit load: the immediate is a map's descriptor
 _BATCH = 4096  # entries in one call
+# A map that grows takes its entries from a store of a few, which the kernel fills up from an interrupt. Where that
+# comes late, a burst of writes is told that there is no memory, and a moment later there is. Source:
+# kernel/bpf/memalloc.c; amazonlinux/amazon-linux-2023#1129.
+_PAUSE, _PATIENCE = 0.005, 400  # seconds; pauses in a row without one entry written
 _LOG = 1 << 16
 
 ATTACH_TYPES: Mapping[str, int] = {
@@ -110,11 +114,17 @@ class Map(Handle):
 
     def put(self, items: Mapping[bytes, bytes]) -> None:
         """Write all, in their order; each entry changes at once, but not all together. Raises BpfRefused."""
-        pairs = iter(items.items())
-        while chunk := list(islice(pairs, _BATCH)):
+        pairs = list(items.items())
+        at, patience = 0, _PATIENCE
+        while at < len(pairs):
+            chunk = pairs[at : at + _BATCH]
             keys, values = b"".join(k for k, _ in chunk), b"".join(v for _, v in chunk)
-            number, _ = self._batch(_UPDATE_BATCH, keys, values, len(chunk))
-            if number:
+            number, done = self._batch(_UPDATE_BATCH, keys, values, len(chunk))
+            at += done
+            patience = _PATIENCE if done else patience - 1
+            if number == errno.ENOMEM and patience:
+                time.sleep(_PAUSE)
+            elif number:
                 hint = f"the map holds at most {self.shape.entries} entries" if number == errno.E2BIG else ""
                 raise BpfRefused(f"map {self.name}: write {len(chunk)} entries", number, hint)
 
