@@ -10,6 +10,7 @@ from clusterip.diagnosis.doctor import (
     chances,
     drift,
     firewall,
+    hooked,
     host,
     ipvs,
     ipvs_addresses,
@@ -108,6 +109,8 @@ def _programs(known: Known, choices: Sequence[Chains]) -> tuple[Programmed, ...]
 def _findings(known: Known, inputs: Sequence[Recognised], node: str) -> Iterator[Finding]:
     choices = [Chains(source.values.ruleset.tables.get("nat")) for source in known.iptables]
     programs = _programs(known, choices)
+    unreached = tuple(hooked.find(known))
+    files = {f.evidence[0].file for f in unreached}  # what they masquerade is no question then
     found = [
         *selection.find(known),
         *slices.find(known),
@@ -119,7 +122,8 @@ def _findings(known: Known, inputs: Sequence[Recognised], node: str) -> Iterator
         *ipvs.find(known),
         *ipvs_addresses.find(known),
         *sockets.find(known),
-        *masquerade.find(known, programs),
+        *unreached,
+        *masquerade.find(known, [p for p in programs if p.file not in files]),
         *chances.find(known, programs),
         *affinity.find(known, programs),
         *drift.find(known, programs),

@@ -39,6 +39,7 @@ def find(known: Known, programs: Sequence[Programmed], refused: Sequence[Refusal
             if p.writer:
                 writers[plane] = p.writer
     asked = [a for key, service in known.services.items() if is_served(service) for a in _asked(known, key, service)]
+    yield from _none(known, held, asked)
     beneath = {p.frontend for p in programs if p.form != "ebpf" and p.shares}
     for plane, there in held.items():
         # A program that serves none of these Services is of another cluster, from another time, or not all of it.
@@ -48,6 +49,20 @@ def find(known: Known, programs: Sequence[Programmed], refused: Sequence[Refusal
                 proxy = proxies.by(known, writers.get(plane, ""))
                 finding = _finding(known, one, plane, (there[ours[0].frontend], len(ours)), proxy)
                 yield _for_rules(finding) if plane.sockets and one.frontend in beneath else finding
+
+
+def _none(known: Known, held: Collection[_Plane], asked: Sequence["_Asked"]) -> Iterator[Finding]:
+    """A family that the rules know nothing of: where all that a node holds was read."""
+    for six in (False, True) if proxies.is_told(known) else ():
+        wanted = [a for a in asked if (":" in a.frontend.address) == six]
+        if wanted and not any(plane.six == six and not plane.sockets for plane in held):
+            family = "IPv6" if six else "IPv4"
+            message = f"The node's rules have nothing of any Service for {family}: {wanted[0].frontend} and "
+            message += f"{len(wanted) - 1} other frontends of the API are not there. Somebody has taken them away, or "
+            message += "the proxy has never written them."
+            shown = known.evidence("Service", wanted[0].key, f"clusterIP: {wanted[0].frontend.address}")
+            name = f"node {known.node}, {family}"
+            yield Finding("no-service-rules", "E", name, message, (shown,), Fraction(1), known.proxy.restart())
 
 
 def _for_rules(finding: Finding) -> Finding:

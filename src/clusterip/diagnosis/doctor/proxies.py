@@ -63,9 +63,14 @@ def with_proxy(known: "Known", told: Proxy | None = None) -> "Known":
     return replace(known, proxy=told or _BY_WRITER[writers.pop() if len(writers) == 1 else ""])
 
 
+def is_told(known: "Known") -> bool:
+    """Whoever asks knows the node's proxy: the input is all that there is of a node."""
+    return known.proxy not in _BY_WRITER.values()
+
+
 def by(known: "Known", writer: Writer) -> Proxy:
     """Of rules that tell who wrote them, whoever else keeps some; "": they do not."""
-    return _BY_WRITER[writer] if writer and known.proxy in _BY_WRITER.values() else known.proxy
+    return _BY_WRITER[writer] if writer and not is_told(known) else known.proxy
 
 
 def of_table(known: "Known", name: str) -> Proxy:
