@@ -9,11 +9,13 @@ from click.testing import CliRunner, Result
 from tests.diagnosis.dumps import nat, ready, service, service_rules, slice_of
 
 from clusterip.cli.doctor import command
-from clusterip.cli.inputs import proxy_of_node
+from clusterip.cli.node_proxy import living, proxy_of_node
+from clusterip.diagnosis.doctor import diagnose
 from clusterip.errors import BadInput
 from clusterip.lab.plan import Plan, checked
 from clusterip.lab.processes import identity
-from clusterip.lab.state import ComponentStatus, Supervision, state_of, write
+from clusterip.lab.state import ComponentStatus, Identity, Supervision, state_of, write
+from clusterip.rulesets.recognise import read
 
 TWO = ("10.244.1.5:80", "10.244.2.6:80")
 RULES = nat(service_rules("default/web", "10.96.0.20", 80, TWO))
@@ -118,16 +120,52 @@ def test_of_many_findings_of_an_id_the_first_are_told_and_the_rest_is_counted(tm
     assert "12 errors" in text
 
 
-def test_a_process_of_the_laboratory_is_named_by_its_pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supervisor: Identity) -> None:
+    """A cluster "lab" as its directory tells it: the proxy of node-1 is this process, that of node-2 is dead."""
     monkeypatch.setenv("CLUSTERIP_STATE", str(tmp_path))
     state = state_of("lab")
     state.write_plan(checked(Plan(name="lab")))
     write(state.kubeconfig, "")
+    proxies = (
+        ComponentStatus(name="proxy of node-1", process=identity(os.getpid())),
+        ComponentStatus(name="proxy of node-2", restarts=3, last_end="signal 9"),
+    )
+    state.write_supervision(Supervision(supervisor=supervisor, components=proxies))
+
+
+def test_a_dead_proxy_of_the_laboratory_is_said_to_be_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     me = identity(os.getpid())
     assert me is not None
-    lives = ComponentStatus(name="proxy of node-1", process=me)
-    state.write_supervision(Supervision(supervisor=me, components=(lives, ComponentStatus(name="proxy of node-2"))))
-    one, two, three = (proxy_of_node("lab", f"node-{n}") for n in (1, 2, 3))
-    assert one.restart().startswith(f"kill {os.getpid()}   # ")
-    assert two.restart() == f"tail -n 50 {state.logs}/proxy-node-2.log   # the proxy of node-2 is dead"
-    assert three.restart().endswith("is dead")
+    kept(tmp_path, monkeypatch, me)
+    proxy = proxy_of_node("lab", "node-2")
+    assert proxy.restart() == f"tail -n 50 {tmp_path}/lab/log/proxy-node-2.log"
+    assert proxy.trouble is not None
+    assert proxy.trouble.message.startswith("The proxy of node-2 is dead (signal 9): the rules are as its last sync")
+
+
+def test_nothing_is_started_again_where_the_supervisor_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(tmp_path, monkeypatch, Identity(1 << 23, 0))
+    for node in ("node-1", "node-2"):
+        proxy = proxy_of_node("lab", node)
+        assert proxy.restart().startswith("clusterip up --name lab   # ")
+        assert proxy.trouble is not None
+        assert "the supervisor of the cluster is dead" in proxy.trouble.message
+
+
+@pytest.mark.parametrize(
+    ("status", "silent", "command", "trouble"),
+    [
+        ({"mode": "nftables", "lastError": ""}, "", "kill 7", None),
+        ({}, "it does not answer", "kill -9 7", "proxy-not-running"),
+        ({"mode": "nftables", "lastError": "nftables: no buffer space"}, "", "kill 7", "sync-failing"),
+    ],
+)
+def test_a_process_of_the_laboratory_is_named_by_its_pid_and_asked_how_it_fares(
+    status: dict[str, str], silent: str, command: str, trouble: str | None
+) -> None:
+    proxy = living("proxy of node-1", 7, "tail log", (status, silent))
+    assert proxy.restart() == f"{command}   # the proxy of node-1, which is started again at once"
+    assert (proxy.trouble.id if proxy.trouble else None) == trouble
+    inputs = [read("rules", RULES.encode()), read("objects", OBJECTS.encode())]
+    worst = diagnose(inputs, "node-1", proxy=proxy).findings[:1]
+    assert [(f.id, f.object) for f in worst if f.level == "E"] == ([(trouble, "node node-1")] if trouble else [])

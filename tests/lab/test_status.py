@@ -4,7 +4,7 @@ import pytest
 
 from clusterip.lab.plan import Plan
 from clusterip.lab.proxies import follows
-from clusterip.lab.status import BandUse, ComponentLine, NodeLine, Report, band_use, document
+from clusterip.lab.status import ApiLine, BandUse, ComponentLine, NodeLine, Report, band_use, document
 from clusterip.model.objects import Service, ServicePort, ServiceSpec
 
 
@@ -31,6 +31,14 @@ def report(*, alive: bool = True, proxy_error: str = "") -> Report:
 def test_a_cluster_without_its_api_is_not_well() -> None:
     assert document(report())["well"] is False
     assert document(report())["api"] == {"error": "it does not answer"}
+
+
+@pytest.mark.parametrize(("error", "well"), [("", True), ("nftables: no buffer space", False)])
+def test_a_cluster_whose_kernel_refuses_a_sync_is_not_well(error: str, well: bool) -> None:
+    node = NodeLine("node-1", ("192.168.50.11",), True, 3, {"mode": "nftables", "lastError": error})
+    api = ApiLine("https://127.0.0.1:1", "7", 1, 1, 1, ())
+    assert Report("test", True, (), api, "", (node,)).well is well
+    assert error in node.trouble
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ class Options:
 @click.option("-v", "--verbose", is_flag=True, help="say what each file was taken for, and what could not be read")
 def command(**given: object) -> None:
     from clusterip.cli.doctor_text import lines
-    from clusterip.cli.inputs import proxy_of_node
+    from clusterip.cli.node_proxy import proxy_of_node
     from clusterip.diagnosis.answer import to_json
     from clusterip.diagnosis.doctor import diagnose
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,9 +15,6 @@ from clusterip.errors import BadInput, Unavailable
 from clusterip.rulesets import recognise
 from clusterip.rulesets.recognise import Recognised
 from clusterip.rulesets.sections import Kind
-
-if TYPE_CHECKING:
-    from clusterip.diagnosis.doctor.proxies import Proxy
 
 LARGEST = 1 << 30  # bytes of a file, or of all that a bundle holds
 SOCKET_MAPS = "ebpf-maps"  # how the maps of eBPF mode are called in an answer and a bundle
@@ -89,23 +85,6 @@ def of_node(cluster: str, node: str) -> list[Recognised]:
         raise BadInput(f"--node {node}: the cluster has {', '.join(plan.node_names)}")
     configurations = _configurations([state.proxy_configuration_of(node)])
     return [*_live(plan.netns(node), files.socket_maps(state, node)), *configurations]
-
-
-def proxy_of_node(cluster: str, node: str) -> "Proxy":
-    """The process that keeps the rules of a node of a cluster on this machine. Raises Unavailable."""
-    from clusterip.diagnosis.doctor.proxies import OURS, Proxy
-    from clusterip.lab.processes import alive
-    from clusterip.lab.state import existing
-
-    state, _ = existing(cluster)
-    called = f"proxy of {node}"
-    component = state.component(called)
-    logs = f"tail -n 50 {state.log_of(called)}"
-    if component is None or component.process is None or not alive(component.process):
-        return Proxy(OURS.name, logs, logs, logs, f"the {called} is dead")
-    command = f"kill {component.process.pid}"
-    cleans = f"{command}   # the {called}; when it is started again it takes away what other modes left"
-    return Proxy(OURS.name, command, logs, cleans, f"the {called}, which is started again at once")
 
 
 def of_machine() -> list[Recognised]:

@@ -61,6 +61,8 @@ def _print(report: "Report") -> None:
     columns = ("NODE", "ADDRESS", "READY", "PODS", "PROXY", "LAST SYNC", "REVISION", "RULES", "DRIFT")
     _print_table(to, columns, _nodes(report))
     for node in report.nodes:
+        if node.trouble and not node.proxy_error:
+            to.print(f"  {node.name}: {node.trouble}", style="red", markup=False)
         for line in node.proxy.get("drift", ())[:10]:
             to.print(f"  {node.name}: {line}", markup=False)
 

@@ -51,6 +51,12 @@ class NodeLine:
     proxy: Object  # what its /status says
     proxy_error: str = ""  # why it says nothing
 
+    @property
+    def trouble(self) -> str:
+        """Why the proxy does not keep the node's rules current; "": it does."""
+        failed = str(self.proxy.get("lastError") or "")
+        return self.proxy_error or (f"its last sync failed: {failed}" if failed else "")
+
 
 @dataclass(frozen=True, slots=True)
 class ApiLine:
@@ -73,12 +79,12 @@ class Report:
 
     @property
     def well(self) -> bool:
-        """Everything lives and every node is ready and its proxy answers."""
+        """Everything lives, every node is ready, and its proxy answers and keeps the rules current."""
         return (
             self.supervisor
             and self.api is not None
             and all(component.alive for component in self.components)
-            and all(node.ready and not node.proxy_error for node in self.nodes)
+            and all(node.ready and not node.trouble for node in self.nodes)
         )
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from fractions import Fraction
 
 from clusterip.diagnosis.doctor import proxies
 from clusterip.diagnosis.doctor.known import Known, Sourced
@@ -18,6 +19,7 @@ SLOW_SYNC = 10.0  # seconds: ten times the period at which kube-proxy takes up c
 
 
 def find(known: Known) -> Iterator[Finding]:
+    yield from _in_trouble(known)
     yield from _unhealthy(known)
     for log in known.logs:
         events = proxylog.events(log.values)
@@ -26,6 +28,14 @@ def find(known: Known) -> Iterator[Finding]:
         yield from _failing(known, log, [e for e in failed if not e.locked], events)
         yield from _slow(known, log, [e for e in events if isinstance(e, proxylog.SyncTook)], events)
         yield from _stopped(known, log, [e for e in events if isinstance(e, proxylog.Stopped)])
+
+
+def _in_trouble(known: Known) -> Iterator[Finding]:
+    trouble = known.proxy.trouble
+    if trouble:
+        evidence = (Evidence(trouble.evidence),)
+        remedy = known.proxy.logs if trouble.id == "sync-failing" else known.proxy.restart()
+        yield Finding(trouble.id, "E", f"node {known.node}", trouble.message, evidence, Fraction(1), remedy)
 
 
 def _unhealthy(known: Known) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ maps of eBPF mode, logs, pods and configurations tell; where they do not, both a
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from clusterip.dataplane.nftables.config import TABLE
 from clusterip.rulesets import proxylog
@@ -20,6 +20,14 @@ Writer: TypeAlias = Literal["kube-proxy", "clusterip", ""]  # "": either
 _KUBE_PROXY = "kube-proxy"
 
 
+class Trouble(NamedTuple):
+    """Why a proxy does not keep the rules current, where it could be asked."""
+
+    id: Literal["proxy-not-running", "sync-failing"]  # of a finding
+    message: str
+    evidence: str
+
+
 @dataclass(frozen=True, slots=True)
 class Proxy:
     name: str  # "kube-proxy", "clusterip proxy", "the proxy"
@@ -27,6 +35,7 @@ class Proxy:
     logs: str  # what shows its log
     cleanup: str  # what takes away rules that it, or another mode of it, has left
     note: str = ""  # on the command that restarts it
+    trouble: Trouble | None = None
 
     def restart(self, why: str = "") -> str:
         """The command, and what there is to say of it."""
