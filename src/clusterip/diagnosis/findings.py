@@ -10,6 +10,9 @@ Level: TypeAlias = Literal["E", "W", "I"]  # broken for new connections; will su
 ORDER: dict[Level, int] = {"E": 0, "W": 1, "I": 2}
 
 
+_EXPLAINS = frozenset({"proxy-not-running", "sync-failing"})  # where nobody writes rules, all else may follow from it
+
+
 class Evidence(Struct, frozen=True, omit_defaults=True):
     """What shows it, as it stands in the input: a rule, a counter, a line of a log, a field of an object."""
 
@@ -34,6 +37,6 @@ class Finding(Struct, frozen=True):
     remedy: str = ""  # something that can be typed, or done
 
     @property
-    def rank(self) -> tuple[int, Fraction, str, str]:
-        """Sorts findings: by level, then by what they cost."""
-        return ORDER[self.level], -(self.share or Fraction(0)), self.id, self.object
+    def rank(self) -> tuple[int, bool, Fraction, str, str]:
+        """Sorts findings: by level, those that explain others first, then by what they cost."""
+        return ORDER[self.level], self.id not in _EXPLAINS, -(self.share or Fraction(0)), self.id, self.object

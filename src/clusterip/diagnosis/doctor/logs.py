@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from fractions import Fraction
 
 from clusterip.diagnosis.doctor import proxies
 from clusterip.diagnosis.doctor.known import Known, Sourced
@@ -35,7 +34,7 @@ def _in_trouble(known: Known) -> Iterator[Finding]:
     if trouble:
         evidence = (Evidence(trouble.evidence),)
         remedy = known.proxy.logs if trouble.id == "sync-failing" else known.proxy.restart()
-        yield Finding(trouble.id, "E", f"node {known.node}", trouble.message, evidence, Fraction(1), remedy)
+        yield Finding(trouble.id, "E", f"node {known.node}", trouble.message, evidence, None, remedy)
 
 
 def _unhealthy(known: Known) -> Iterator[Finding]:
