@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 
 from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.diagnosis.nobody import by_address, nobody_at
 from clusterip.diagnosis.outcomes import Reached, share
 from clusterip.diagnosis.packet import ICMP, socket
 from clusterip.diagnosis.question import addresses
@@ -244,6 +245,19 @@ def _hairpin(walked: Walked) -> Iterator[Finding]:
         yield Finding("hairpin-off", "E", name(walked), message, (), cost, remedy)
 
 
+def _nobody(walked: Walked) -> Iterator[Finding]:
+    """Of the outcomes those where nobody is at the backend's address."""
+    pods = by_address(walked.facts.pods)
+    gone: dict[str, list[Reached]] = {}
+    for one in walked.found:
+        if one.verdict == "delivered":
+            why = nobody_at(one.branch.packet.destination, pods, walked.facts.nodes)
+            gone.setdefault(why, []).append(one)
+    for why, lost in gone.items():
+        if why:
+            yield Finding("endpoint-without-pod", "E", name(walked), f"{why}: nobody answers", (), _cost(lost))
+
+
 def _beside(walked: Walked) -> Iterator[Finding]:
     """Of the outcomes those where the backend is the client's neighbour."""
     if walked.client.kind != "outside":
@@ -302,6 +316,7 @@ _LOOKS: tuple[Callable[[Walked], Iterable[Finding]], ...] = (
     _not_hooked,
     _tracked,
     _hairpin,
+    _nobody,
     _beside,
     _returning,
 )

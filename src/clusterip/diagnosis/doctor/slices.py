@@ -1,12 +1,13 @@
 """What is odd about the slices of a Service: those no proxy uses, doubles, dying backends. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from clusterip.diagnosis.doctor.backends import entries_of, equal_shares, families_of, members, service_object
 from clusterip.diagnosis.doctor.known import Key, Known, key_of
 from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.diagnosis.nobody import by_address, nobody_at
 from clusterip.diagnosis.packet import socket
 from clusterip.model import objects as o
 from clusterip.services.resolve import HEADLESS_LABEL, SERVICE_NAME_LABEL, is_served
@@ -19,9 +20,11 @@ TRUNCATED = "endpoints.kubernetes.io/over-capacity"
 def find(known: Known) -> Iterator[Finding]:
     for s in known.slices:
         yield from _ignored(known, s)
+    pods = by_address(known.pods)
     for key in {**known.services, **known.slices_of}:
         yield from _doubles(known, key)
         yield from _terminating(known, key)
+        yield from _nobody(known, key, pods)
         yield from _mixed_ports(known, key)
     for key, endpoints in known.endpoints.items():
         yield from _truncated(known, key, endpoints)
@@ -113,6 +116,27 @@ def _without_slices(known: Known, namespace: str) -> str:
         ),
         "",
     )
+
+
+def _nobody(known: Known, key: Key, pods: Mapping[str, Sequence[o.Pod]]) -> Iterator[Finding]:
+    """Endpoints that are called ready, and that no pod is behind: written by hand, or not taken away."""
+    ready: dict[str, o.EndpointSlice] = {}
+    for s in known.slices_of.get(key, ()):
+        ready |= {e.addresses[0]: s for e in s.endpoints or () if e.addresses and e.conditions.ready is not False}
+    gone = {a: why for a in ready if (why := nobody_at(a, pods, known.nodes.values()))}
+    if not gone:
+        return
+    first, why = next(iter(gone.items()))
+    more = f", and so it is with {len(gone) - 1} more" if len(gone) > 1 else ""
+    message = f"The slices call {first} ready, and {why}{more}: connections that are sent there get no answer, or "
+    message += '"No route to host".'
+    evidence = tuple(
+        known.evidence("EndpointSlice", key_of(ready[a]), f"slice {ready[a].metadata.name}: {a} is ready") for a in gone
+    )
+    owner = ready[first].metadata
+    remedy = f"kubectl describe endpointslice {owner.name} -n {owner.namespace}   # who writes it, and is it alive?"
+    share = Fraction(len(gone), len(ready))
+    yield Finding("endpoint-without-pod", "E", service_object(key), message, evidence, share, remedy)
 
 
 # --- doubles, ports, truncation ---------------------------------------------------------------------------------------
