@@ -37,7 +37,7 @@ GUEST ?= $(addprefix tests/guest/test_ipvs_,away.py ipvsadm.py packets.py pages.
 guest: setup ## IPVS mode with real packets; boots Debian's kernel where the running one has no IPVS
 	$(ROOT) python -m tests.guest.guest --unless-here -- .venv/bin/python -m pytest -m kernel -p no:cacheprovider $(GUEST)
 
-IN_USER_MODE := python -m tests.guest.guest --unless-here --user-mode --memory 3072 --timeout 3600 --
+IN_USER_MODE := python -m tests.guest.guest --unless-here --user-mode --memory 4096 --timeout 3600 --
 ipvs: setup ## all of IPVS mode, clusters too; where the kernel has no IPVS, one is built first (not part of test)
 	$(ROOT) env CLUSTERIP_PAGES=all CLUSTERIP_REQUESTS=10000 $(IN_USER_MODE) .venv/bin/python -m pytest -m kernel -p no:cacheprovider tests/guest
 	$(ROOT) env CLUSTERIP_MODE=ipvs $(IN_USER_MODE) .venv/bin/python -m pytest -m e2e -p no:cacheprovider $(BY_MODE) tests/e2e/test_ipvs_mode.py
@@ -59,6 +59,8 @@ test: setup ## all of it
 bench: setup ## the measured laws; prints ratios, asserts nothing; IPVS mode in the guest where the kernel has none
 	@for bench in 'connect.py --modes iptables nftables ipvs ebpf' modes.py change.py load.py 'lost.py 10000' trace.py verify.py; do \
 		echo "== $$bench"; $(ROOT) python benchmarks/$$bench || exit 1; done
+	@echo '== every mode at every size where IPVS is; the guest is a user-mode kernel, built the first time'
+	$(ROOT) $(IN_USER_MODE) .venv/bin/python benchmarks/connect.py --modes nftables ipvs ebpf iptables --seconds 120
 	@echo '== every mode where IPVS is; in the guest, time is counted in instructions'
 	$(ROOT) python -m tests.guest.guest --unless-here --count-instructions -- .venv/bin/python benchmarks/connect.py --sizes 1 1000 --seconds 4
 	$(ROOT) python -m tests.guest.guest --unless-here --count-instructions -- .venv/bin/python benchmarks/modes.py --sizes 10 1000 --seconds 4

@@ -51,7 +51,7 @@ def run(command: Sequence[str], *, timeout: float, memory: int) -> int:
         first.write_text(FIRST.format(script=script))
         first.chmod(0o755)
         (work / "uml").mkdir()
-        environment = {**os.environ, "LD_PRELOAD": str(state), "TMPDIR": memory_folder()}
+        environment = {**os.environ, "LD_PRELOAD": str(state), "TMPDIR": folder_for(memory << 20)}
         started = time.monotonic()
         with (work / "errors").open("w") as errors:
             # In a session of its own: each process of the guest is one of this machine's, too.
@@ -84,11 +84,11 @@ def arguments(program: Path, work: Path, memory: int) -> list[str]:
     ]
 
 
-def memory_folder() -> str:
-    """Where the guest's memory is a file: in this machine's, if there is room."""
+def folder_for(size: int) -> str:
+    """Where the guest's memory is a file of so many bytes: in this machine's memory, if there is room."""
     shared = Path("/dev/shm")
     free = shutil.disk_usage(shared).free if shared.is_dir() else 0
-    return str(shared) if free > 2 << 30 else tempfile.gettempdir()
+    return str(shared) if free > size else tempfile.gettempdir()
 
 
 def built() -> tuple[Path, Path]:
