@@ -137,3 +137,15 @@ def test_a_line_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "could not be read" in result.stderr
     assert str(file) in result.stderr
+
+
+def test_where_some_are_lost_the_way_of_a_lost_one_is_shown(tmp_path: Path) -> None:
+    """The second of three backends is behind a rule that drops: the likeliest arrives, and is not what matters."""
+    given = tmp_path / "save.txt"
+    given.write_text(RULES.replace("FORWARD -d 192.0.2.1/32", "FORWARD -d 10.244.2.2/32") + ADDRESSES)
+    lines = run("pod:10.244.1.7", "10.96.0.20:80", "--rules", str(given)).stdout.splitlines()
+    way = lines[: lines.index("")]
+    assert way[-3].startswith("└ forward      drop")
+    assert "all outcomes; the way of the first that is dropped is shown" in lines
+    document = json.loads(run("pod:10.244.1.7", "10.96.0.20:80", "--rules", str(given), "-o", "json").stdout)
+    assert document["steps"] == document["outcomes"][0]["steps"]  # as the interface says

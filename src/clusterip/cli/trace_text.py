@@ -29,10 +29,11 @@ def lines(answer: Trace, width: int | None = None) -> Iterator[str]:
     """`width` columns at most for each rule; None: as long as it is."""
     name = f"  service {answer.service}" if answer.service else ""
     yield click.style(str(answer.packet), bold=True) + name
-    yield from _tree(answer.steps, width)
+    shown = _telling(answer)
+    yield from _tree(shown.steps if shown else answer.steps, width)
     if len(answer.outcomes) > 1 or any(o.when for o in answer.outcomes):
         yield ""
-        yield _heading(answer)
+        yield _heading(answer, shown)
         yield from _outcomes(answer.outcomes)
     if answer.reply:
         yield ""
@@ -61,10 +62,20 @@ def _family(answer: Trace) -> Family:
     return "IPv6" if answer.packet.ipv6 else "IPv4"
 
 
-def _heading(answer: Trace) -> str:
-    if answer.source == "observed":
+def _telling(answer: Trace) -> Outcome | None:
+    """The outcome whose way is shown: the likeliest of those that the verdict is of; None: a way that was observed."""
+    if answer.source == "observed" or not answer.outcomes:
+        return None
+    return next((o for o in answer.outcomes if o.verdict == answer.verdict), answer.outcomes[0])
+
+
+def _heading(answer: Trace, shown: Outcome | None) -> str:
+    if shown is None:
         return "what the model has as possible"
-    return "all outcomes; the way of the first is shown" if len(answer.outcomes) > 1 else "outcome"
+    if len(answer.outcomes) == 1:
+        return "outcome"
+    which = "the first" if shown is answer.outcomes[0] else f"the first that is {shown.verdict}"
+    return f"all outcomes; the way of {which} is shown"
 
 
 def _tree(steps: Sequence[Step], width: int | None) -> Iterator[str]:

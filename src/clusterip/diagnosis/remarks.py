@@ -4,17 +4,19 @@ from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 
 from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.diagnosis.frontends import Frontend
 from clusterip.diagnosis.nobody import by_address, nobody_at
 from clusterip.diagnosis.outcomes import Reached, share
 from clusterip.diagnosis.packet import ICMP, socket
 from clusterip.diagnosis.question import addresses
 from clusterip.diagnosis.reply import link
 from clusterip.diagnosis.sentences import service
-from clusterip.diagnosis.stops import no_endpoints, no_local_endpoints
+from clusterip.diagnosis.stops import no_endpoints, no_local_endpoints, no_translation
 from clusterip.diagnosis.tracked import flows, translation
 from clusterip.diagnosis.walk.branch import Condition, End, Fired
 from clusterip.diagnosis.walked import Walked
 from clusterip.rulesets.conntrack import Entry
+from clusterip.services.resolve import SERVICE_NAME_LABEL
 
 _PROXY_CHAINS = ("KUBE-", "CLUSTERIP-")
 _PROXY_TABLES = ("kube-proxy", "clusterip")
@@ -195,6 +197,43 @@ def _not_hooked(walked: Walked) -> Iterator[Finding]:
                     )
 
 
+def _untranslated(walked: Walked) -> Iterator[Finding]:
+    """A port that the Service has, and no backend was chosen: its rules are not all there."""
+    packet = walked.packet
+    asked = (packet.destination, packet.destination_port, packet.protocol)
+    whose = next((f for f in walked.frontends if (f.address, f.port, f.protocol) == asked), None)
+    if whose is None or walked.tracked or not _translates(walked) or not _may_have_backends(walked, whose):
+        return
+    lost = [
+        one
+        for one in walked.found
+        if one.verdict == "passed" or (one.last is not None and no_translation(one.last))
+        if one.branch.packet.destination == packet.destination
+    ]
+    if lost:
+        message = "nothing takes the packet to a backend: a rule of this port of the Service, or an element of a map, "
+        message += "is not there"
+        remedy = "clusterip doctor   # of the same node: what is missing, and what writes it anew"
+        yield Finding("missing-endpoint", "E", name(walked), message, (), _cost(lost), remedy)
+
+
+def _translates(walked: Walked) -> bool:
+    """Whether rules that rewrite destinations were given at all, of the packet's family."""
+    facts, six = walked.facts, walked.packet.ipv6
+    if any(r.ruleset.rules("nat", "PREROUTING") for r in facts.iptables if r.ipv6 == six):
+        return True
+    tables = [t for given in facts.nft for t in given.ruleset if t.family in ("inet", "ip6" if six else "ip")]
+    return any(c.hook and c.hook.type == "nat" for t in tables for c in t.chains.values())
+
+
+def _may_have_backends(walked: Walked, whose: Frontend) -> bool:
+    """Unless the API is known to have none."""
+    label = {SERVICE_NAME_LABEL: whose.service}.items()
+    held = [s for s in walked.facts.slices if s.metadata.namespace == whose.namespace]
+    held = [s for s in held if label <= s.metadata.labels.items()]
+    return not held or any(e.conditions.ready is not False for s in held for e in s.endpoints or ())
+
+
 def _tracked(walked: Walked) -> Iterator[Finding]:
     """What the connection table holds of this client and destination."""
     packet = walked.packet
@@ -314,6 +353,7 @@ _LOOKS: tuple[Callable[[Walked], Iterable[Finding]], ...] = (
     _granted,
     _not_asked_for,
     _not_hooked,
+    _untranslated,
     _tracked,
     _hairpin,
     _nobody,

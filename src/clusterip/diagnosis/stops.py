@@ -28,6 +28,11 @@ def outside_source_ranges(fired: Fired) -> bool:
     return by_nft or fired.chain == "KUBE-PROXY-FIREWALL" or fired.chain.startswith("KUBE-FW-")
 
 
+def no_translation(fired: Fired) -> bool:
+    """Nothing has translated what was sent to a Service's address."""
+    return fired.chain in ("check-cluster-ips", "cluster-ips-check")
+
+
 def meaning(fired: Fired) -> str:
     """In a sentence's words; "": its place does not tell."""
     if no_endpoints(fired):
@@ -36,7 +41,7 @@ def meaning(fired: Fired) -> str:
         return "a Local traffic policy, and no backend on this node"
     if outside_source_ranges(fired):
         return f"{fired.before.source} is not within the Service's loadBalancerSourceRanges"
-    if fired.chain in ("check-cluster-ips", "cluster-ips-check"):
+    if no_translation(fired):
         refused = fired.effect.startswith("reject")
         return "nothing translates this port of the Service" if refused else "no Service has this address"
     return ""
