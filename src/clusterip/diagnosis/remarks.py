@@ -297,6 +297,25 @@ def _nobody(walked: Walked) -> Iterator[Finding]:
             yield Finding("endpoint-without-pod", "E", name(walked), f"{why}: nobody answers", (), _cost(lost))
 
 
+def _off_the_pods_link(walked: Walked) -> Iterator[Finding]:
+    """A pod of this node that is reached by the way to everybody else: it is not there."""
+    here = walked.facts.node
+    own = {a for p in walked.facts.pods if here and p.spec.node_name == here for a in addresses(p)}
+    lost: dict[str, list[Reached]] = {}
+    for one in walked.found:
+        to = one.branch.packet.destination
+        route = walked.hooks.surroundings.route(to)
+        if one.verdict == "delivered" and to in own and route and route.network.endswith("/0"):
+            lost.setdefault(f"{route.interface} {route.via}", []).append(one)
+    for ones in lost.values():
+        backends = ", ".join(r.backend for r in ones[:3])
+        message = (
+            f"{backends} runs on this node, and the node's default route leads to it: its pods' link has lost its "
+        )
+        message += "address or its route"
+        yield Finding("no-route-to-pod", "E", name(walked), message, (), _cost(ones), "ip addr; ip route")
+
+
 def _beside(walked: Walked) -> Iterator[Finding]:
     """Of the outcomes those where the backend is the client's neighbour."""
     if walked.client.kind != "outside":
@@ -357,6 +376,7 @@ _LOOKS: tuple[Callable[[Walked], Iterable[Finding]], ...] = (
     _tracked,
     _hairpin,
     _nobody,
+    _off_the_pods_link,
     _beside,
     _returning,
 )

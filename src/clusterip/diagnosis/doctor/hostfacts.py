@@ -58,6 +58,8 @@ def route_to(known: Known, address: str) -> Leaving | None:
             length = _length(route.destination, address)
             if length < 0 or not route.hops or route.table not in ("main", "default"):
                 continue
+            if length == 0 and route.hops[0].gateway and (":" in route.hops[0].gateway) != (":" in address):
+                continue  # both families call it "default"
             if best is None or length > best[0]:
                 hop = route.hops[0]
                 text = f"{route.destination} dev {hop.device}" + (f" src {route.source}" if route.source else "")

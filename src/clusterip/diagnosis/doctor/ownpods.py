@@ -1,0 +1,54 @@
+"""Pods of this node that it sends packets away from itself to reach: what its network plugin keeps is gone. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from clusterip.diagnosis.doctor.hostfacts import Leaving, route_to
+from clusterip.diagnosis.doctor.known import Known
+from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.diagnosis.question import addresses
+
+NAMED = 3  # pods
+
+
+def find(known: Known) -> Iterator[Finding]:
+    """A pod of the node is behind a link of the node's own making, never behind the one that leads to other nodes."""
+    outward = _outward(known)
+    lost: defaultdict[tuple[bool, str, str], list[str]] = defaultdict(list)
+    shown: dict[tuple[bool, str, str], Evidence] = {}
+    for pod in known.pods if outward else ():
+        if pod.spec.node_name != known.node or pod.spec.host_network or pod.status.phase in ("Succeeded", "Failed"):
+            continue
+        for address in addresses(pod):
+            six = ":" in address
+            way = route_to(known, address)
+            if not _has_routes(known, six=six) or (way is not None and way.device not in outward):
+                continue
+            key = six, way.device if way else "", way.via if way else ""
+            lost[key].append(f"{pod.metadata.namespace}/{pod.metadata.name} ({address})")
+            shown[key] = way.place if way else Evidence(f"no route to {address}")
+    for (_, device, via), pods in lost.items():
+        yield _finding(known, pods, Leaving(device, "", Evidence(""), via), shown[_, device, via])
+
+
+def _outward(known: Known) -> frozenset[str]:
+    """The interfaces that have this node's addresses, as the API knows them; none where they were not given."""
+    node = known.nodes.get(known.node)
+    own = {a.address for a in node.status.addresses} if node else set()
+    held = (i for source in known.interfaces for i in source.values.interfaces)
+    return frozenset(i.name for i in held if any(a.address in own for a in i.addresses))
+
+
+def _has_routes(known: Known, *, six: bool) -> bool:
+    routes = (r for source in known.routes for r in source.values.routes if r.table in ("main", "default"))
+    return any((":" in r.destination or any(":" in h.gateway for h in r.hops)) == six for r in routes)
+
+
+def _finding(known: Known, pods: list[str], way: Leaving, place: Evidence) -> Finding:
+    named = ", ".join(pods[:NAMED]) + (f" and {len(pods) - NAMED} more" if len(pods) > NAMED else "")
+    out = f"packets to them leave by {way.device}" + (f" to {way.via}" if way.via else "")
+    message = f"By the API {named} {'run' if len(pods) > 1 else 'runs'} on {known.node}, and its routes do not lead to "
+    message += f"a link of the pods: {out if way.device else 'there is no route'}. The pods' link has lost its address "
+    message += "or its route."
+    remedy = "ip addr; ip route   # what lacks; what keeps it is the network plugin: the agent, in the laboratory"
+    return Finding("no-route-to-pod", "E", f"node {known.node}", message, (place,), None, remedy)
