@@ -14,6 +14,7 @@ from clusterip.diagnosis.sentences import service
 from clusterip.diagnosis.stops import no_endpoints, no_local_endpoints, no_translation
 from clusterip.diagnosis.tracked import flows, translation
 from clusterip.diagnosis.walk.branch import Condition, End, Fired
+from clusterip.diagnosis.walk.hooks import FORWARDS_NOTHING
 from clusterip.diagnosis.walked import Walked
 from clusterip.rulesets.conntrack import Entry
 from clusterip.services.resolve import SERVICE_NAME_LABEL
@@ -68,6 +69,8 @@ def _stop(walked: Walked, stopped: list[Reached]) -> Finding | None:
     if last.hook == "socket":
         message = f"the maps of eBPF mode are not whole: new connections are {verdict}"
         return Finding("ebpf-slot-missing", "E", name(walked), message, evidence, of)
+    if last.hook == "routing":
+        return _not_routed(walked, last, of)
     where = f"{last.table}/{last.chain}"
     if last.rule < 0 and last.hook == "forward":
         message = "no rule accepts this forwarded packet, and the policy drops it"
@@ -80,6 +83,17 @@ def _stop(walked: Walked, stopped: list[Reached]) -> Finding | None:
         return None  # what the Service asks for: source ranges, ports that it does not have
     message = f"a rule that is no Service's has {verdict} it first"
     return Finding("host-firewall", "E", where, message, evidence, of)
+
+
+def _not_routed(walked: Walked, last: Fired, cost: Fraction | None) -> Finding:
+    """By the kernel itself: no rule has a part in it."""
+    if last.text == FORWARDS_NOTHING:
+        setting = "net.ipv6.conf.all.forwarding" if walked.packet.ipv6 else "net.ipv4.ip_forward"
+        message = f"{setting} is 0 and must be 1: packets to pods are translated and then dropped, whatever rules say"
+        evidence = (Evidence(f"{setting} = 0"),)
+        return Finding("ip-forward", "E", f"setting {setting}", message, evidence, cost, f"sysctl -w {setting}=1")
+    message = f"a route of this node stops it: {last.text}"
+    return Finding("host-firewall", "E", "routing", message, (Evidence(last.text),), cost, "ip route")
 
 
 def _is_proxys(fired: Fired) -> bool:

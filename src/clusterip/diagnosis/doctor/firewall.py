@@ -8,6 +8,7 @@ from ipaddress import ip_network
 from msgspec import structs
 
 from clusterip.diagnosis.answer import Trace
+from clusterip.diagnosis.doctor.hostfacts import setting
 from clusterip.diagnosis.doctor.known import Known
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed
 from clusterip.diagnosis.facts import Facts
@@ -19,7 +20,7 @@ from clusterip.rulesets.iptables import line_text
 from clusterip.rulesets.iptables import values as ipt
 
 TRIED = 40  # frontends a packet is sent to: a firewall seldom tells one ClusterIP from the next
-_FOUND = frozenset({"host-firewall", "forward-policy-drop"})
+_FOUND = frozenset({"host-firewall", "forward-policy-drop", "ip-forward"})
 
 
 @dataclass(slots=True)  # filled packet by packet, and not kept
@@ -117,6 +118,11 @@ def _told(known: Known, one: _Stopped, tried: int) -> Finding:
         remedy = "iptables -A FORWARD -s POD-RANGE -j ACCEPT; iptables -A FORWARD -d POD-RANGE -j ACCEPT   # Docker "
         remedy += "sets the policy: iptables -P FORWARD ACCEPT"
         return Finding(finding.id, "E", finding.object, message, finding.evidence, one.share or None, remedy)
+    if finding.id == "ip-forward" or finding.object == "routing":
+        _, said = setting(known, finding.object.removeprefix("setting "))
+        said_of_it = finding.message if said else finding.message[:1].upper() + finding.message[1:]
+        message = f"{said_of_it}. So it is with {whose} connections to {scope}."
+        return structs.replace(finding, message=message, evidence=said or finding.evidence, share=one.share or None)
     behind = _shadowed(known, finding.object, place)
     message = f"{finding.object}: a rule that is no Service's stops {whose} connections to {scope}: {place.text}."
     if behind:

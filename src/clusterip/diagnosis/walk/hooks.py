@@ -20,6 +20,7 @@ from clusterip.diagnosis.walk.surroundings import Surroundings
 HookName: TypeAlias = Literal["prerouting", "input", "forward", "output", "postrouting"]
 Kind: TypeAlias = Literal["filter", "nat", "ipvs"]
 
+FORWARDS_NOTHING = "the node forwards nothing: ip_forward is 0"
 _DESTINATION_HOOKS = frozenset({"prerouting", "output"})  # where NAT rewrites destinations
 _SOURCE_HOOKS = frozenset({"input", "postrouting"})
 _REWRITES = frozenset({"dnat", "redirect", "snat", "masquerade"})  # first words of effects
@@ -121,7 +122,7 @@ class Hooks:
 
     def _forwarded(self, start: Branch) -> list[Ended]:
         if self.forwards is False:
-            return [(End.DROP, self._stopped(start, "the node forwards nothing: ip_forward is 0", "drop"))]
+            return [(End.DROP, self._stopped(start, FORWARDS_NOTHING, "drop"))]
         return [
             after
             for end, branch in self._at("forward", self._moved(start, out_interface=self._way_out(start.packet)))
