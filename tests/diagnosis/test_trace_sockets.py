@@ -124,3 +124,29 @@ def test_a_rule_that_stops_packets_to_a_backend_is_found_behind_the_socket() -> 
 def test_programs_that_are_not_attached_leave_it_to_the_rules() -> None:
     assert ask(ENTRY, hooks=("connect4", "connect6")).steps[0].hook == "socket"
     assert ask(ENTRY, hooks=("connect6", "getpeername4")).steps[0].hook != "socket"
+
+
+UDP = replace(ENTRY, protocol="UDP", node_port=0)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "found", "named"),
+    [
+        (None, [], True),
+        (("connect4", "recvmsg4", "sendmsg4"), [], True),
+        (("connect4", "recvmsg6", "sendmsg4"), ["ebpf-detached"], False),
+    ],
+)
+def test_answers_to_datagrams_come_from_the_service_where_a_program_sees_to_it(
+    hooks: tuple[str, ...] | None, found: list[str], named: bool
+) -> None:
+    answer = ask(UDP, destination="10.96.0.20:80/udp", hooks=hooks)
+    assert answer.verdict == "delivered"
+    assert [f.id for f in answer.findings if f.level == "E"] == found
+    assert ("socket" in {step.hook for step in answer.reply}) is named
+
+
+def test_a_stream_loses_no_more_than_the_name_of_its_peer() -> None:
+    answer = ask(ENTRY, hooks=("connect4",))
+    assert [f.id for f in answer.findings if f.level == "E"] == []
+    assert "socket" not in {step.hook for step in answer.reply}

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 
+from clusterip.diagnosis import ends
 from clusterip.diagnosis.findings import Evidence, Finding
 from clusterip.diagnosis.frontends import Frontend
-from clusterip.diagnosis.nobody import by_address, nobody_at
-from clusterip.diagnosis.outcomes import Reached, share
+from clusterip.diagnosis.outcomes import Reached
 from clusterip.diagnosis.packet import ICMP, socket
 from clusterip.diagnosis.question import addresses
 from clusterip.diagnosis.reply import link
-from clusterip.diagnosis.sentences import service
 from clusterip.diagnosis.stops import no_endpoints, no_local_endpoints, no_translation
+from clusterip.diagnosis.subject import cost, name
 from clusterip.diagnosis.tracked import flows, translation
 from clusterip.diagnosis.walk.branch import Condition, End, Fired
 from clusterip.diagnosis.walk.hooks import FORWARDS_NOTHING
@@ -27,12 +27,6 @@ def remarks(walked: Walked) -> list[Finding]:
     return [finding for look in _LOOKS for finding in look(walked)]
 
 
-def name(walked: Walked) -> str:
-    """The Service asked for: "service default/web:http"; its address if its name is not known."""
-    found = service(walked.packet, walked.frontends)
-    return f"service {found}" if found else socket(walked.packet.destination, walked.packet.destination_port)
-
-
 def _stopped(walked: Walked) -> Iterator[Finding]:
     """By which rule, and whose it is."""
     by_rule: dict[tuple[str, str, str, int], list[Reached]] = {}
@@ -45,19 +39,12 @@ def _stopped(walked: Walked) -> Iterator[Finding]:
             yield finding
 
 
-def _cost(affected: list[Reached]) -> Fraction | None:
-    """None: it hangs on something unknown, or on what the client did before."""
-    if any(condition.kind != "affinity" for r in affected for condition in r.branch.when):
-        return None
-    return share(affected, lambda r: True) or None
-
-
 def _stop(walked: Walked, stopped: list[Reached]) -> Finding | None:
     last, verdict = stopped[0].last, stopped[0].verdict
     assert last is not None  # by the caller
     text, file, line = walked.programs.told(last.program, last.table, last.chain, last.rule)
     evidence = (Evidence(text or last.text, file, line),)
-    of = _cost(stopped)
+    of = cost(stopped)
     said = f"{text} {last.text}"
     if last.program == "ipvs" or "has no endpoints" in said or no_endpoints(last):
         message = f"the Service has no usable backend: new connections are {verdict}"
@@ -111,18 +98,18 @@ def _lost(walked: Walked) -> Iterator[Finding]:
     for one in walked.found:
         if one.verdict != "unknown":
             continue
-        note, cost = one.branch.note, one.branch.probability
+        note, of = one.branch.note, one.branch.probability
         match note.split():
             case ["chain", chain, "of", "table", *words]:
                 table = " ".join(words).partition(" is ")[0]
-                yield Finding("chain-missing", "E", f"{table}/{chain}", note, (), cost)
+                yield Finding("chain-missing", "E", f"{table}/{chain}", note, (), of)
             case ["no", "rules", *_]:
                 remedy = "give the output of: iptables-save; ip6tables-save; nft list ruleset"
-                yield Finding("incomplete-input", "I", name(walked), note, (), cost, remedy)
+                yield Finding("incomplete-input", "I", name(walked), note, (), of, remedy)
             case ["IPVS", "takes", *_]:
-                yield Finding("incomplete-input", "I", name(walked), note, (), cost, "give the output of: ipvsadm -Ln")
+                yield Finding("incomplete-input", "I", name(walked), note, (), of, "give the output of: ipvsadm -Ln")
             case _:
-                yield Finding("unknown-match", "W", note.partition(":")[0], f"{note}: it decides the answer", (), cost)
+                yield Finding("unknown-match", "W", note.partition(":")[0], f"{note}: it decides the answer", (), of)
 
 
 def _hanging(walked: Walked) -> Iterator[Finding]:
@@ -228,7 +215,7 @@ def _untranslated(walked: Walked) -> Iterator[Finding]:
         message = "nothing takes the packet to a backend: a rule of this port of the Service, or an element of a map, "
         message += "is not there"
         remedy = "clusterip doctor   # of the same node: what is missing, and what writes it anew"
-        yield Finding("missing-endpoint", "E", name(walked), message, (), _cost(lost), remedy)
+        yield Finding("missing-endpoint", "E", name(walked), message, (), cost(lost), remedy)
 
 
 def _translates(walked: Walked) -> bool:
@@ -284,10 +271,10 @@ def _hairpin(walked: Walked) -> Iterator[Finding]:
     ]
     if not itself or walked.client.kind != "pod":
         return
-    cost = _cost(itself)
+    of = cost(itself)
     if any(not r.branch.packet.source_rewritten for r in itself):
         message = "the client is itself a backend and is sent its own packets with its own source: they never arrive"
-        yield Finding("masquerade-missing", "E", name(walked), message, (), cost)
+        yield Finding("masquerade-missing", "E", name(walked), message, (), of)
         return
     port = next(
         (i for i in (walked.facts.interfaces.interfaces if walked.facts.interfaces else ()) if i.hairpin is False), None
@@ -295,39 +282,7 @@ def _hairpin(walked: Walked) -> Iterator[Finding]:
     if port:
         message = f"the client is itself a backend, and bridge port {port.name} sends nothing back where it came from"
         remedy = f"bridge link set dev {port.name} hairpin on"
-        yield Finding("hairpin-off", "E", name(walked), message, (), cost, remedy)
-
-
-def _nobody(walked: Walked) -> Iterator[Finding]:
-    """Of the outcomes those where nobody is at the backend's address."""
-    pods = by_address(walked.facts.pods)
-    gone: dict[str, list[Reached]] = {}
-    for one in walked.found:
-        if one.verdict == "delivered":
-            why = nobody_at(one.branch.packet.destination, pods, walked.facts.nodes)
-            gone.setdefault(why, []).append(one)
-    for why, lost in gone.items():
-        if why:
-            yield Finding("endpoint-without-pod", "E", name(walked), f"{why}: nobody answers", (), _cost(lost))
-
-
-def _off_the_pods_link(walked: Walked) -> Iterator[Finding]:
-    """A pod of this node that is reached by the way to everybody else: it is not there."""
-    here = walked.facts.node
-    own = {a for p in walked.facts.pods if here and p.spec.node_name == here for a in addresses(p)}
-    lost: dict[str, list[Reached]] = {}
-    for one in walked.found:
-        to = one.branch.packet.destination
-        route = walked.hooks.surroundings.route(to)
-        if one.verdict == "delivered" and to in own and route and route.network.endswith("/0"):
-            lost.setdefault(f"{route.interface} {route.via}", []).append(one)
-    for ones in lost.values():
-        backends = ", ".join(r.backend for r in ones[:3])
-        message = (
-            f"{backends} runs on this node, and the node's default route leads to it: its pods' link has lost its "
-        )
-        message += "address or its route"
-        yield Finding("no-route-to-pod", "E", name(walked), message, (), _cost(ones), "ip addr; ip route")
+        yield Finding("hairpin-off", "E", name(walked), message, (), of, remedy)
 
 
 def _beside(walked: Walked) -> Iterator[Finding]:
@@ -355,7 +310,7 @@ def _beside(walked: Walked) -> Iterator[Finding]:
     )
     remedy = f"masquerade it on this node: iptables -t nat -A POSTROUTING -s {client} -o {interface} -m conntrack "
     remedy += "--ctstate DNAT -j MASQUERADE; or tell the proxy the pods' range (clusterCIDR)"
-    yield Finding("masquerade-missing", "E", name(walked), message, tuple(dict.fromkeys(evidence)), _cost(past), remedy)
+    yield Finding("masquerade-missing", "E", name(walked), message, tuple(dict.fromkeys(evidence)), cost(past), remedy)
 
 
 def _returning(walked: Walked) -> Iterator[Finding]:
@@ -389,8 +344,9 @@ _LOOKS: tuple[Callable[[Walked], Iterable[Finding]], ...] = (
     _untranslated,
     _tracked,
     _hairpin,
-    _nobody,
-    _off_the_pods_link,
+    ends.nobody,
+    ends.off_the_pods_link,
+    ends.without_the_way_back,
     _beside,
     _returning,
 )

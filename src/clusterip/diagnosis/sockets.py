@@ -110,7 +110,7 @@ def through(walk: Callable[[Client, Target], Walked], client: Client, packet: Pa
         packet=packet,
         found=tuple(sorted(found, key=lambda r: (-r.branch.probability, r.backend))),
         granted=tuple(dict.fromkeys(c for _, way in ways for c in way.granted)),
-        back=_named(back, packet) if back else None,
+        back=_named(back, packet, answered.facts.hooks) if back else None,
     )
 
 
@@ -160,10 +160,27 @@ def refused(packet: Packet, given: Chosen) -> Fired:
     return Fired("socket", "", "ebpf", "services", -1, "reject", packet, packet, text)
 
 
-def _named(back: WayBack, packet: Packet) -> WayBack:
-    """The client's socket says what was asked for."""
-    call = "recvmsg" if packet.protocol == "udp" else "getpeername"
-    asked = f"{call} {socket(packet.destination, packet.destination_port)}"
+def is_connected(one: Reached) -> bool:
+    """A socket was given the backend, before there was a packet."""
+    trail = one.branch.trail
+    while trail is not None and trail.earlier is not None:
+        trail = trail.earlier
+    return trail is not None and trail.fired.hook == "socket"
+
+
+def gives_back(packet: Packet, hooks: frozenset[str] | None) -> bool:
+    """A program makes the client's socket say what was asked for. `hooks`: where there are some; None: not told."""
+    return hooks is None or f"{_call(packet)}{6 if packet.ipv6 else 4}" in hooks
+
+
+def _call(packet: Packet) -> str:
+    return "recvmsg" if packet.protocol == "udp" else "getpeername"
+
+
+def _named(back: WayBack, packet: Packet, hooks: frozenset[str] | None) -> WayBack:
+    if not gives_back(packet, hooks):
+        return back
+    asked = f"{_call(packet)} {socket(packet.destination, packet.destination_port)}"
     arrived = back.branch.packet
     return back._replace(branch=back.branch.fires(Fired("socket", "", "ebpf", "origins", -1, asked, arrived, arrived)))
 
