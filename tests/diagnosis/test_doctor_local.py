@@ -102,6 +102,13 @@ def test_a_nodes_own_address_is_no_fault_of_another_node() -> None:
     assert "no-local-endpoints" not in {f.id for f in findings(*objects, node="node-1")}
 
 
+@pytest.mark.parametrize(("node", "level"), [("node-2", "I"), ("ip-10-0-0-2", "E")])
+def test_a_node_that_the_api_has_got_since_the_proxy_asked_for_it_is_not_misnamed(node: str, level: str) -> None:
+    log = f'W1130 12:00:00.000001       1 server.go:601] Failed to retrieve node info: nodes "{node}" not found\n'
+    given = (service("web", "10.96.0.20", spec=LOCAL), ON_ONE, NODES, forwarded(DROP), log)
+    assert told("no-local-endpoints", *given, node="").level == level
+
+
 def test_a_load_balancer_is_asked_as_it_asks() -> None:
     found = told("no-local-endpoints", service("web", "10.96.0.20", spec=BALANCED), ON_ONE, NODES, forwarded(DROP))
     assert found.remedy.startswith("curl -i http://192.168.50.12:32000/ ")

@@ -238,12 +238,16 @@ class _Lost(NamedTuple):
 def _misnamed(known: Known, endpoints: Sequence[tuple[str, str]]) -> _Lost | None:
     here = sorted(a for a, node in endpoints if node and node == known.node)
     renamed = [
-        (log, e) for log in known.logs for e in proxylog.events(log.values) if isinstance(e, proxylog.NodeNotFound)
+        (log, e)
+        for log in known.logs
+        for e in proxylog.events(log.values)
+        # A node that the API has was registered after the proxy had asked for it.
+        if isinstance(e, proxylog.NodeNotFound) and e.node not in known.nodes
     ]
     said, evidence = [], []
     for log, event in renamed[-1:]:
         said.append(
-            f'kube-proxy takes its node for "{event.node}", which the API does not have: no endpoint is local to such '
+            f'The proxy takes its node for "{event.node}", which the API does not have: no endpoint is local to such '
             "a name, wherever it runs."
         )
         evidence.append(log.at(event.line, f'nodes "{event.node}" not found'))
