@@ -6,6 +6,7 @@ import pytest
 from tests.diagnosis.clothes import WEB_RULES, findings
 from tests.diagnosis.dumps import RUNNING, manifest, pod, ready, service, slice_of
 
+from clusterip.diagnosis.doctor import diagnose
 from clusterip.diagnosis.facts import merge
 from clusterip.diagnosis.trace import Tracer
 from clusterip.rulesets.recognise import read
@@ -58,6 +59,20 @@ def test_a_pod_of_the_node_is_behind_a_link_of_its_own(texts: tuple[str, ...], s
 
 def test_of_a_node_that_is_not_named_nothing_is_said() -> None:
     assert told(ROUTES, OURS, node="") == []
+
+
+def test_another_nodes_routes_say_nothing() -> None:
+    """Bundles of two nodes, each in a folder of its own; and files of both in one folder, which nothing tells apart."""
+    other = ADDRESSES.replace("192.168.50.11", "192.168.50.12").replace("10.244.1.1", "10.244.2.1")
+    for one, two in (("node-1/", "node-2/"), ("", "")):
+        files = {
+            f"{one}a.txt": ADDRESSES, f"{one}r.txt": ROUTES + TO_PODS, f"{two}a2.txt": other, f"{two}r2.txt": ROUTES,
+            "objects.yaml": NODE + OURS + THEIRS,
+        }  # fmt: skip
+        inputs = [read(name, text.encode()) for name, text in files.items()]
+        assert "no-route-to-pod" not in {f.id for f in diagnose(inputs, "node-1").findings}
+        inputs = [read(n, t.replace(TO_PODS, "").encode()) for n, t in files.items()]
+        assert ("no-route-to-pod" in {f.id for f in diagnose(inputs, "node-1").findings}) == bool(one)
 
 
 @pytest.mark.parametrize("lost", [True, False])

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from clusterip.diagnosis.doctor.hostfacts import Leaving, route_to
 from clusterip.diagnosis.doctor.known import Known
@@ -13,7 +14,7 @@ NAMED = 3  # pods
 
 def find(known: Known) -> Iterator[Finding]:
     """A pod of the node is behind a link of the node's own making, never behind the one that leads to other nodes."""
-    outward = _outward(known)
+    known, outward = _of_its_own(known)
     lost: defaultdict[tuple[bool, str, str], list[str]] = defaultdict(list)
     shown: dict[tuple[bool, str, str], Evidence] = {}
     for pod in known.pods if outward else ():
@@ -31,12 +32,19 @@ def find(known: Known) -> Iterator[Finding]:
         yield _finding(known, pods, Leaving(device, "", Evidence(""), via), shown[_, device, via])
 
 
-def _outward(known: Known) -> frozenset[str]:
-    """The interfaces that have this node's addresses, as the API knows them; none where they were not given."""
+def _of_its_own(known: Known) -> tuple[Known, frozenset[str]]:
+    """Of the routes only this node's, and the interfaces that have its addresses, as the API knows them; none where
+    they were not given. What belongs to one node stands in one folder."""
     node = known.nodes.get(known.node)
     own = {a.address for a in node.status.addresses} if node else set()
-    held = (i for source in known.interfaces for i in source.values.interfaces)
-    return frozenset(i.name for i in held if any(a.address in own for a in i.addresses))
+    for source in known.interfaces:
+        folder = source.file.rpartition("/")[0]
+        outward = frozenset(i.name for i in source.values.interfaces if any(a.address in own for a in i.addresses))
+        beside = {other.file for other in known.interfaces if other.file.rpartition("/")[0] == folder}
+        if outward and len(beside) == 1:
+            routes = tuple(r for r in known.routes if r.file.rpartition("/")[0] == folder)
+            return replace(known, routes=routes), outward
+    return known, frozenset()
 
 
 def _has_routes(known: Known, *, six: bool) -> bool:
