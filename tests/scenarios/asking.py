@@ -21,6 +21,8 @@ from clusterip.services.notation import Destination
 KINDS = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM}
 ANSWERS, SILENCE = 5.0, 0.3  # seconds: to be answered, and to take nothing for an answer
 _IP_RECVERR, _IPV6_RECVERR = 11, 25  # include/uapi/linux/in.h, in6.h
+# Of datagrams, of all pages: for minutes IPVS remembers whom a client's port spoke to, when the Service is gone too.
+_PORTS = itertools.cycle(range(20000, 30000))
 CHANCE = 1e-10  # that a test of shares fails without cause
 Seen = tuple[str, int, bool]  # name and port of the server; whether it saw an address of the node
 
@@ -32,7 +34,6 @@ class Asker:
     world: World
     in_turn: bool = False  # the dataplane gives its backends turns, so that shares are exact
     flows: dict[tuple[str, str, Destination], tuple[socket.socket, bytes]] = field(default_factory=dict)
-    _ports: Iterator[int] = field(default_factory=lambda: itertools.count(20000))
 
     def close(self) -> None:
         for held, _ in self.flows.values():
@@ -178,7 +179,7 @@ class Asker:
         made = self.world.socket(client, family_of(to.address), KINDS[to.protocol])
         made.settimeout(patience)
         if to.protocol == "UDP":  # a flow that has been goes on where it went; a new one has a port of its own
-            made.bind(("", next(self._ports)))
+            made.bind(("", next(_PORTS)))
         return made
 
 
