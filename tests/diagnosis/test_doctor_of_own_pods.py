@@ -66,8 +66,8 @@ def test_another_nodes_routes_say_nothing() -> None:
     other = ADDRESSES.replace("192.168.50.11", "192.168.50.12").replace("10.244.1.1", "10.244.2.1")
     for one, two in (("node-1/", "node-2/"), ("", "")):
         files = {
-            f"{one}a.txt": ADDRESSES, f"{one}r.txt": ROUTES + TO_PODS, f"{two}a2.txt": other, f"{two}r2.txt": ROUTES,
-            "objects.yaml": NODE + OURS + THEIRS,
+            f"{two}a2.txt": other, f"{two}r2.txt": "10.244.1.0/24 via 192.168.50.11 dev eth0\n",
+            f"{one}a.txt": ADDRESSES, f"{one}r.txt": ROUTES + TO_PODS, "objects.yaml": NODE + OURS + THEIRS,
         }  # fmt: skip
         inputs = [read(name, text.encode()) for name, text in files.items()]
         assert "no-route-to-pod" not in {f.id for f in diagnose(inputs, "node-1").findings}
