@@ -62,6 +62,11 @@ def told(id_: str, *texts: str, node: str = "node-2") -> Finding:
             "192.168.50.12, an address of the Service, is node-2's own",
         ),
         ((NAT, forwarded(DROP, DROP_ADDRESS), OWN_ADDRESS), "E", "192.168.50.12 is this node's own address"),
+        (
+            (NAT, forwarded(DROP_ADDRESS), OWN_ADDRESS, OWN_ADDRESS.replace(".12", ".11")),
+            "I",
+            "This is what the policy says",
+        ),
         ((NAT, forwarded(f"[7:420] {DROP}")), "E", "has counted 7"),
         ((forwarded(DROP),), "E", "No backend of the Service is known"),
         ((service("web", "10.96.0.20", spec=LOCAL), slice_of("web", ready("10.244.1.5")), NODES), "E", "says its node"),

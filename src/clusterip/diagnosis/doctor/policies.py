@@ -157,12 +157,15 @@ def _own_without(known: Known, service: o.Service, on: Collection[str]) -> tuple
 
 
 def owner(known: Known, address: str) -> tuple[str, Evidence] | None:
-    """The node that has it for itself, by its name; "" of a node whose name is not known."""
+    """The node that has it for itself, by its name; "" of the one that the files are of; None: nothing tells."""
     found = node_addresses(known).get(address)
     if found is None:
         return None
     whose, place = found
-    return known.node if whose == "this node" else whose.removeprefix("node "), place
+    if whose != "this node":
+        return whose.removeprefix("node "), place
+    several = len({source.file for source in known.interfaces}) > 1  # of several nodes, and nothing tells which
+    return None if several else (known.node, place)
 
 
 def by_design(known: Known, key: Key, on: Collection[str]) -> str:
