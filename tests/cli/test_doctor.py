@@ -146,11 +146,15 @@ def test_a_dead_proxy_of_the_laboratory_is_said_to_be_dead(tmp_path: Path, monke
 
 def test_nothing_is_started_again_where_the_supervisor_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(tmp_path, monkeypatch, Identity(1 << 23, 0))
-    for node in ("node-1", "node-2"):
-        proxy = proxy_of_node("lab", node)
-        assert proxy.restart().startswith("clusterip up --name lab   # ")
+    alive, dead = proxy_of_node("lab", "node-1"), proxy_of_node("lab", "node-2")
+    assert dead.restart().startswith("clusterip up --name lab   # ")
+    assert alive.command.endswith(f" {os.getpid()}")
+    for proxy in (alive, dead):
         assert proxy.trouble is not None
-        assert "the supervisor of the cluster is dead" in proxy.trouble.message
+        assert "the supervisor of the cluster is dead" in proxy.restart() + proxy.trouble.message
+    assert dead.trouble is not None
+    assert alive.trouble is not None
+    assert ("is dead (signal 9)" in dead.trouble.message, "is dead" in alive.trouble.message) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +168,8 @@ def test_nothing_is_started_again_where_the_supervisor_is_dead(tmp_path: Path, m
 def test_a_process_of_the_laboratory_is_named_by_its_pid_and_asked_how_it_fares(
     status: dict[str, str], silent: str, command: str, trouble: str | None
 ) -> None:
-    proxy = living("proxy of node-1", 7, "tail log", (status, silent))
-    assert proxy.restart() == f"{command}   # the proxy of node-1, which is started again at once"
+    proxy = living(("proxy of node-1", 7), "tail log", (status, silent))
+    assert proxy.restart() == f"{command}   # the proxy of node-1; it is started again at once"
     assert (proxy.trouble.id if proxy.trouble else None) == trouble
     inputs = [read("rules", RULES.encode()), read("objects", STALE.encode())]
     first, *_ = diagnose(inputs, "node-1", proxy=proxy).findings  # what explains the rest comes before what it costs

@@ -6,6 +6,9 @@ from clusterip.model.status import Object
 
 FROZEN = "the rules are as its last sync left them, and what changed since is not in the kernel"
 
+AT_ONCE = "it is started again at once"
+NEVER = "nothing starts it again, for the supervisor of the cluster is dead"
+
 
 def proxy_of_node(cluster: str, node: str) -> Proxy:
     """Asks the supervisor's record and the proxy itself. Raises Unavailable if there is no such cluster."""
@@ -20,12 +23,13 @@ def proxy_of_node(cluster: str, node: str) -> Proxy:
     logs = f"tail -n 50 {state.log_of(called)}"
     component = state.component(called)
     supervision = state.supervision()
-    if supervision is None or not alive(supervision.supervisor):
-        why = "nothing starts it again, for the supervisor of the cluster is dead"
-        return dead(called, component, f"clusterip up --name {cluster}   # begins anew, without its data", why)
-    if component is None or component.process is None or not alive(component.process):
+    supervised = supervision is not None and alive(supervision.supervisor)
+    if component is not None and component.process is not None and alive(component.process):
+        again = AT_ONCE if supervised else NEVER
+        return living((called, component.process.pid), logs, asyncio.run(proxy_status(plan, node)), again)
+    if supervised:
         return dead(called, component, logs, "it is started again, later and later")
-    return living(called, component.process.pid, logs, asyncio.run(proxy_status(plan, node)))
+    return dead(called, component, f"clusterip up --name {cluster}   # begins anew, without its data", NEVER)
 
 
 def dead(called: str, component: ComponentStatus | None, command: str, why: str) -> Proxy:
@@ -36,9 +40,9 @@ def dead(called: str, component: ComponentStatus | None, command: str, why: str)
     return Proxy(OURS.name, command, command, command, trouble=trouble)
 
 
-def living(called: str, pid: int, logs: str, said: tuple[Object, str]) -> Proxy:
-    """`said`: its /status, or why it says nothing."""
-    status, silent = said
+def living(process: tuple[str, int], logs: str, said: tuple[Object, str], again: str = AT_ONCE) -> Proxy:
+    """`process`: its name and pid. `said`: its /status, or why it says nothing. `again`: what follows if it ends."""
+    (called, pid), (status, silent) = process, said
     command, trouble = f"kill {pid}", None
     if silent:
         command = f"kill -9 {pid}"  # who does not answer may not hear a milder word either
@@ -48,4 +52,4 @@ def living(called: str, pid: int, logs: str, said: tuple[Object, str]) -> Proxy:
         message = f"The kernel has refused the last sync of the {called}; it tries again. Until then {FROZEN}."
         trouble = Trouble("sync-failing", message, f"/status of {called}: {failed}")
     cleans = f"{command}   # the {called}; when it is started again it takes away what other modes left"
-    return Proxy(OURS.name, command, logs, cleans, f"the {called}, which is started again at once", trouble)
+    return Proxy(OURS.name, command, logs, cleans, f"the {called}; {again}", trouble)
