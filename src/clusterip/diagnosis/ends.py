@@ -13,12 +13,14 @@ from clusterip.diagnosis.walked import Walked
 
 def nobody(walked: Walked) -> Iterator[Finding]:
     """Of the outcomes those where nobody is at the backend's address."""
-    pods = by_address(walked.facts.pods)
+    delivered = [one for one in walked.found if one.verdict == "delivered"]
+    if not delivered:
+        return
+    pods = by_address(walked.facts.pods, {one.branch.packet.destination for one in delivered})
     gone: dict[str, list[Reached]] = {}
-    for one in walked.found:
-        if one.verdict == "delivered":
-            why = nobody_at(one.branch.packet.destination, pods, walked.facts.nodes)
-            gone.setdefault(why, []).append(one)
+    for one in delivered:
+        why = nobody_at(one.branch.packet.destination, pods, walked.facts.nodes)
+        gone.setdefault(why, []).append(one)
     for why, lost in gone.items():
         if why:
             yield Finding("endpoint-without-pod", "E", name(walked), f"{why}: nobody answers", (), cost(lost))

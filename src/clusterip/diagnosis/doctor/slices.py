@@ -20,7 +20,8 @@ TRUNCATED = "endpoints.kubernetes.io/over-capacity"
 def find(known: Known) -> Iterator[Finding]:
     for s in known.slices:
         yield from _ignored(known, s)
-    pods = by_address(known.pods)
+    held = {e.addresses[0] for s in known.slices for e in s.endpoints or () if e.addresses}
+    pods = by_address(known.pods, held)
     for key in {**known.services, **known.slices_of}:
         yield from _doubles(known, key)
         yield from _terminating(known, key)
@@ -118,7 +119,7 @@ def _without_slices(known: Known, namespace: str) -> str:
     )
 
 
-def _nobody(known: Known, key: Key, pods: Mapping[str, Sequence[o.Pod]]) -> Iterator[Finding]:
+def _nobody(known: Known, key: Key, pods: Mapping[str, Sequence[o.Pod]] | None) -> Iterator[Finding]:
     """Endpoints that are called ready, and that no pod is behind: written by hand, or not taken away."""
     ready: dict[str, o.EndpointSlice] = {}
     for s in known.slices_of.get(key, ()):
