@@ -35,7 +35,7 @@ kernel: setup ## tests that load real rules and send real packets, each in its o
 # Of tests/guest what starts few programs: in a guest without KVM each takes most of a minute.
 GUEST ?= $(addprefix tests/guest/test_ipvs_,away.py ipvsadm.py packets.py pages.py verify.py)
 guest: setup ## IPVS mode with real packets; boots Debian's kernel where the running one has no IPVS
-	$(ROOT) python -m tests.guest.guest --unless-here -- .venv/bin/python -m pytest -m kernel -p no:cacheprovider $(GUEST)
+	$(ROOT) python -m tests.guest.guest --unless-here -- .venv/bin/python -m pytest -m kernel -p no:cacheprovider -n 2 $(GUEST)
 
 IN_USER_MODE := python -m tests.guest.guest --unless-here --user-mode --memory 4096 --timeout 3600 --
 ipvs: setup ## all of IPVS mode, clusters too; where the kernel has no IPVS, one is built first (not part of test)

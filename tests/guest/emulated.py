@@ -149,9 +149,10 @@ def file_server(work: Path) -> Iterator[None]:
 
 def arguments(kernel: Path, work: Path, memory: int, *, count: bool) -> list[str]:
     (image,) = (kernel / "boot").glob("vmlinuz-*")
+    # Where instructions are counted there can be one processor; else each of ours runs one.
     clock = ("-accel", "tcg", "-icount", "shift=0") if count else ("-accel", "tcg,thread=multi")
     return [
-        *("qemu-system-x86_64", *clock, "-cpu", "max", "-smp", "1", "-m", f"{memory}M"),
+        *("qemu-system-x86_64", *clock, "-cpu", "max", "-smp", "1" if count else "2", "-m", f"{memory}M"),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-object", f"memory-backend-memfd,id=memory,size={memory}M,share=on", "-numa", "node,memdev=memory"),
         *("-chardev", f"socket,id=files,path={work}/files"),
