@@ -11,7 +11,7 @@ from tests.dataplane.ebpf.pods import NODE_IP, Node, four, node, six
 from tests.model_is_kernel.topology import run
 
 from clusterip.cli import trace_live
-from clusterip.cli.inputs import socket_maps
+from clusterip.cli.inputs import SocketPlace, socket_maps
 from clusterip.cli.trace_live import Place
 from clusterip.diagnosis.facts import Facts, merge
 from clusterip.diagnosis.observed import LiveTrace
@@ -41,7 +41,9 @@ def lab(tmp_path: Path) -> Iterator[Node]:
 
 def facts(lab: Node) -> Facts:
     said = [(s.name, s.output) for s in asyncio.run(snapshot(lab.namespace("node"))) if s.output.strip()]
-    return merge(recognise.read(n, data) for n, data in (*said, ("ebpf-maps", socket_maps(lab.place.directory))))
+    return merge(
+        recognise.read(n, data) for n, data in (*said, ("ebpf-maps", socket_maps(SocketPlace(lab.place.directory))))
+    )
 
 
 def live(lab: Node, source: str, destination: str, known: Facts | None = None, cgroup: Path | None = None) -> LiveTrace:

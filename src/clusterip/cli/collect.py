@@ -16,6 +16,7 @@ from clusterip.cli import options
 from clusterip.errors import BadInput, ClusterIPError, Unavailable
 
 if TYPE_CHECKING:
+    from clusterip.cli.inputs import SocketPlace
     from clusterip.diagnosis.bundle import File
 
 HELP = """Write all that clusterip trace, verify and doctor read of a node to standard output, as one bundle for a bug
@@ -42,7 +43,7 @@ class Origin(NamedTuple):
     kubeconfig: str  # "": there is none
     logs: Sequence[Path]
     configurations: Sequence[Path]
-    maps: Path  # where eBPF mode has its maps, if it is there
+    maps: "SocketPlace"  # of eBPF mode, if it is there
 
 
 class Gathered:
@@ -76,21 +77,22 @@ def command(node: str, name: str, kubeconfig: str) -> None:
 
 
 def _origin(node: str, cluster: str, kubeconfig: str) -> Origin:
-    from clusterip.cli.inputs import read, socket_directory
+    from clusterip.cli.inputs import read, socket_place
     from clusterip.kernel.collect import CONFIGURATIONS, LOGS, matching
     from clusterip.lab import files
     from clusterip.lab.state import existing, state_of
 
     if kubeconfig or not node or state_of(cluster).plan() is None:
         configurations = matching(CONFIGURATIONS)
-        maps = socket_directory(read([str(path) for path in configurations]))
+        maps = socket_place(read([str(path) for path in configurations]))
         return Origin(node, "", kubeconfig, matching(LOGS), configurations, maps)
     state, plan = existing(cluster)
     if node not in plan.node_names:
         raise BadInput(f"--node {node}: the cluster has {', '.join(plan.node_names)}")
     logs = [state.log_of(f"proxy of {node}")]
     configurations = [state.proxy_configuration_of(node)]
-    maps = files.socket_maps(state, node)
+    said = read([str(path) for path in configurations if path.is_file()])
+    maps = socket_place(said, files.socket_maps(state, node))
     return Origin(node, plan.netns(node), str(state.kubeconfig), logs, configurations, maps)
 
 
@@ -141,16 +143,16 @@ async def _gathered(origin: Origin) -> Gathered:
     return found
 
 
-def _add_maps(found: Gathered, folder: str, directory: Path) -> None:
+def _add_maps(found: Gathered, folder: str, place: "SocketPlace") -> None:
     from clusterip.cli.inputs import SOCKET_MAPS, socket_maps
 
     data, why = b"", ""
     try:
-        data = socket_maps(directory)
+        data = socket_maps(place)
     except ClusterIPError as error:
         why = error.message
     why = why or ("" if data else "eBPF mode is not here")
-    found.add(f"{folder}{SOCKET_MAPS}.json", str(directory), data, why)
+    found.add(f"{folder}{SOCKET_MAPS}.json", str(place.directory), data, why)
 
 
 def _numbered(stem: str, suffix: str, paths: Sequence[Path]) -> Iterator[tuple[str, Path]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -84,7 +85,8 @@ def of_node(cluster: str, node: str) -> list[Recognised]:
     if node not in plan.node_names:
         raise BadInput(f"--node {node}: the cluster has {', '.join(plan.node_names)}")
     configurations = _configurations([state.proxy_configuration_of(node)])
-    return [*_live(plan.netns(node), files.socket_maps(state, node)), *configurations]
+    place = socket_place(configurations, files.socket_maps(state, node))
+    return [*_live(plan.netns(node), place), *configurations]
 
 
 def of_machine() -> list[Recognised]:
@@ -93,7 +95,7 @@ def of_machine() -> list[Recognised]:
 
     _need_root()
     configurations = _configurations(matching(CONFIGURATIONS))
-    found = [*_live("", socket_directory(configurations)), *configurations]
+    found = [*_live("", socket_place(configurations)), *configurations]
     if not any(part.facts for one in found for part in one.parts if part.kind in _RULES):
         raise BadInput("nothing was given to look at, and this machine's own kernel holds no rules", hint=_to_give())
     return found
@@ -113,28 +115,44 @@ def _to_give() -> str:
     return f"{live}{saved} for {kept}{up}"
 
 
-def socket_directory(configurations: Iterable[Recognised]) -> Path:
-    """Where eBPF mode has its maps, as the proxy's configuration says, or as it is by default."""
+class SocketPlace(NamedTuple):
+    """Of eBPF mode on a node."""
+
+    directory: Path  # of its maps
+    cgroup: Path | None = None  # whose sockets it serves; None: nothing says so
+
+
+def socket_place(configurations: Iterable[Recognised], directory: Path | None = None) -> SocketPlace:
+    """As the proxy's configuration says, or as it is by default: `directory`, if it is given."""
+    from clusterip.kernel.cgroup import machine_root
     from clusterip.proxy.config import EBPF
     from clusterip.rulesets.manifests import Manifests
 
+    place = SocketPlace(directory or Path(EBPF().directory))
     for given in configurations:
         for part in given.parts:
             for manifest in part.values.manifests if isinstance(part.values, Manifests) else ():
+                if manifest.kind != "KubeProxyConfiguration":
+                    continue
                 section = manifest.document.get("ebpf")
-                if isinstance(section, dict) and section.get("directory"):
-                    return Path(str(section["directory"]))
-    return Path(EBPF().directory)
+                said = section if isinstance(section, dict) else {}
+                if said.get("cgroup"):
+                    place = place._replace(cgroup=Path(str(said["cgroup"])))
+                else:
+                    with contextlib.suppress(Unavailable):
+                        place = place._replace(cgroup=machine_root())
+                if said.get("directory"):
+                    place = place._replace(directory=Path(str(said["directory"])))
+    return place
 
 
-def socket_maps(directory: Path) -> bytes:
-    """The maps of eBPF mode as a document; b"": it is not there. Raises ClusterIPError."""
-    from clusterip.dataplane.ebpf import attach
-    from clusterip.dataplane.ebpf.document import describe
+def socket_maps(place: SocketPlace) -> bytes:
+    """The maps of eBPF mode, and its programs, as a document; b"": it is not there. Raises ClusterIPError."""
+    from clusterip.dataplane.ebpf.observe import read
     from clusterip.rulesets.socketmaps import text
 
-    seen = attach.read(directory)
-    return text(describe(seen.families.values(), {}, seen.hooks)).encode() if seen else b""
+    seen = read(place.directory, place.cgroup)
+    return text(seen.described()).encode() if seen else b""
 
 
 def _need_root() -> None:
@@ -143,7 +161,7 @@ def _need_root() -> None:
         raise Unavailable("reading the rules of a live kernel needs root", hint=f"{command}, or give files")
 
 
-def _live(netns: str, maps: Path) -> list[Recognised]:
+def _live(netns: str, maps: SocketPlace) -> list[Recognised]:
     import asyncio
 
     from clusterip.kernel.snapshot import snapshot

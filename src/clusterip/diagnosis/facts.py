@@ -21,7 +21,7 @@ from clusterip.rulesets.klog import Healthz, Log
 from clusterip.rulesets.manifests import Manifest, Manifests
 from clusterip.rulesets.nft.values import Ruleset as NftRuleset
 from clusterip.rulesets.recognise import Part, Recognised
-from clusterip.rulesets.socketmaps import SocketMaps
+from clusterip.rulesets.socketmaps import SocketMaps, Stray
 from clusterip.services.table import Family
 
 V = TypeVar("V")
@@ -87,7 +87,9 @@ class Facts:
     problems: tuple[Problem, ...] = ()  # what could not be read
     inputs: tuple[Input, ...] = ()
     sockets: Mapping[Family, Contents] | None = None  # the maps of eBPF mode; None: there are none, or not given
-    hooks: frozenset[str] | None = None  # where its programs are attached: "connect4"; None: not told
+    hooks: frozenset[str] | None = None  # where programs that read them run: "connect4"; None: not told
+    served_cgroup: str = ""  # whose sockets meet those; "": not told
+    strays: tuple[Stray, ...] = ()  # programs at its hooks that are not its own, or not where they should be
 
 
 def merge(recognised: Iterable[Recognised], node: str = "") -> Facts:
@@ -125,10 +127,11 @@ def _with(facts: Facts, file: str, part: Part) -> Facts:
             return replace(facts, logs=(*facts.logs, (file, part.values)))
         case Healthz():
             return replace(facts, health=(*facts.health, (file, part.values)))
-        case SocketMaps(hooks=hooks):
+        case SocketMaps(hooks=hooks, cgroup=cgroup, strays=strays):
             from clusterip.dataplane.ebpf.document import contents  # few have such maps, and it brings a compiler along
 
-            return replace(facts, sockets=contents(part.values), hooks=None if hooks is None else frozenset(hooks))
+            told = None if hooks is None else frozenset(hooks)
+            return replace(facts, sockets=contents(part.values), hooks=told, served_cgroup=cgroup, strays=strays)
         case Manifests(manifests):
             return replace(facts, given=(*facts.given, *(Given(file, m) for m in manifests)))
         case _:

@@ -5,6 +5,7 @@ Source: kernel include/uapi/linux/bpf.h. Everything here needs root, and nothing
 
 import ctypes
 import errno
+import hashlib
 import os
 import platform
 import struct
@@ -19,7 +20,10 @@ from clusterip.errors import ClusterIPError, Unavailable
 
 _CALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _PROG_LOAD, _OBJ_PIN, _OBJ_GET = 0, 1, 2, 3, 5, 6, 7
-_OBJ_GET_INFO, _LOOKUP_BATCH, _UPDATE_BATCH, _DELETE_BATCH, _LINK_CREATE, _LINK_UPDATE = 15, 24, 26, 27, 28, 29
+_PROG_GET_FD_BY_ID, _OBJ_GET_INFO, _PROG_QUERY = 13, 15, 16
+_LOOKUP_BATCH, _UPDATE_BATCH, _DELETE_BATCH, _LINK_CREATE, _LINK_UPDATE = 24, 26, 27, 28, 29
+_QUERY_EFFECTIVE = 1  # those of the cgroups above as well
+_MOST_PROGRAMS, _MOST_MAPS = 64, 64  # of one hook, which the kernel bounds so; of one program, more than ours have
 _CGROUP_SOCK_ADDR = 18  # enum bpf_prog_type
 _PSEUDO_MAP_FD = 1  # in the source register of a 64-bit load: the immediate is a map's descriptor
 _BATCH = 4096  # entries in one call
@@ -102,6 +106,11 @@ class Map(Handle):
     def __repr__(self) -> str:
         return f"Map({self.name}, {self.shape})"
 
+    @property
+    def number(self) -> int:
+        """The kernel's."""
+        return int(struct.unpack_from("<I", _info(self.fd, 8), 4)[0])
+
     def get(self, key: bytes) -> bytes | None:
         value = ctypes.create_string_buffer(self.shape.value_size)
         try:
@@ -173,6 +182,16 @@ class Attachment:
     program: int  # the kernel's number of the program
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A program in the kernel, whoever loaded it."""
+
+    number: int
+    name: str  # at most 15 characters; "": it has none
+    tag: bytes  # eight bytes of a hash of its instructions
+    maps: frozenset[int]  # the kernel's numbers of those that it names
+
+
 def create_map(name: str, shape: MapShape) -> Map:
     attributes = struct.pack(
         "<5I2I16s", shape.kind, shape.key_size, shape.value_size, shape.entries, shape.flags, 0, 0, _name(name)
@@ -182,16 +201,13 @@ def create_map(name: str, shape: MapShape) -> Map:
 
 def load(code: Code, maps: Mapping[str, Map]) -> Handle:
     """Raises BpfRefused; its hint ends with what the verifier said last."""
-    instructions = bytearray(code.instructions)
-    for index, name in code.maps:
-        instructions[8 * index + 1] = instructions[8 * index + 1] & 0x0F | _PSEUDO_MAP_FD << 4
-        struct.pack_into("<i", instructions, 8 * index + 4, maps[name].fd)
+    instructions = _naming(code, {name: held.fd for name, held in maps.items()})
     try:
-        return Handle(_load(code, bytes(instructions), None))
+        return Handle(_load(code, instructions, None))
     except BpfRefused as refused:
         log = ctypes.create_string_buffer(_LOG)
         with suppress(BpfRefused):
-            return Handle(_load(code, bytes(instructions), log))
+            return Handle(_load(code, instructions, log))
         said = log.value.decode(errors="replace").strip().splitlines()[-2:]
         raise BpfRefused(f"program {code.name}: load", refused.errno, "; ".join(said)) from None
 
@@ -212,6 +228,43 @@ def attachment(link: Handle) -> Attachment:
     info = _info(link.fd, 32)
     cgroup, hook = struct.unpack_from("<QI", info, 16)
     return Attachment(cgroup, hook, struct.unpack_from("<I", info, 8)[0])
+
+
+def running(cgroup: Path, hook: str) -> tuple[int, ...]:
+    """The kernel's numbers of the programs that a socket of this cgroup meets, in their order. Raises BpfRefused; and
+    OSError, if there is no such cgroup."""
+    numbers = (ctypes.c_uint32 * _MOST_PROGRAMS)()
+    with Handle(os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
+        asked = (directory.fd, ATTACH_TYPES[hook], _QUERY_EFFECTIVE, 0, ctypes.addressof(numbers), _MOST_PROGRAMS, 0)
+        _, number, answer = _try(_PROG_QUERY, struct.pack("<4IQII", *asked))
+    if number:
+        raise BpfRefused(f"{hook} on {cgroup}: ask for its programs", number)
+    return tuple(numbers[: struct.unpack_from("<I", answer, 24)[0]])
+
+
+def loaded(number: int) -> Loaded | None:
+    """None: there is none any more."""
+    try:
+        handle = Handle(_call(_PROG_GET_FD_BY_ID, struct.pack("<3I", number, 0, 0), f"program {number}: open"))
+    except BpfRefused as refused:
+        if refused.errno == errno.ENOENT:
+            return None
+        raise
+    maps = (ctypes.c_uint32 * _MOST_MAPS)()
+    info = ctypes.create_string_buffer(80)
+    with handle:
+        struct.pack_into("<IQ", info, 52, _MOST_MAPS, ctypes.addressof(maps))
+        _call(_OBJ_GET_INFO, struct.pack("<IIQ", handle.fd, len(info), _at(info)), f"program {number}: describe")
+    count = min(struct.unpack_from("<I", info, 52)[0], _MOST_MAPS)
+    name = info.raw[64:80].partition(b"\0")[0].decode(errors="replace")
+    return Loaded(number, name, info.raw[8:16], frozenset(maps[:count]))
+
+
+def tags(code: Code) -> frozenset[bytes]:
+    """What the kernel may call these instructions: it hashes them without the maps they were loaded with, from 6.18 on
+    by SHA-256 and before by SHA-1. Source: kernel/bpf/core.c, bpf_prog_calc_tag."""
+    instructions = _naming(code, dict.fromkeys((name for _, name in code.maps), 0))
+    return frozenset(h(instructions).digest()[:8] for h in (hashlib.sha1, hashlib.sha256))
 
 
 def pin(handle: Handle, path: Path) -> None:
@@ -237,6 +290,15 @@ def pinned_map(path: Path, name: str) -> Map | None:
         return None
     kind, _, key, value, entries, flags = struct.unpack_from("<6I", _info(handle.fd, 40))
     return Map(handle.fd, name, MapShape(kind, key, value, entries, flags))
+
+
+def _naming(code: Code, descriptors: Mapping[str, int]) -> bytes:
+    """Its instructions with the maps' descriptors where they are named."""
+    instructions = bytearray(code.instructions)
+    for index, name in code.maps:
+        instructions[8 * index + 1] = instructions[8 * index + 1] & 0x0F | _PSEUDO_MAP_FD << 4
+        struct.pack_into("<i", instructions, 8 * index + 4, descriptors[name])
+    return bytes(instructions)
 
 
 def _load(code: Code, instructions: bytes, log: "ctypes.Array[ctypes.c_char] | None") -> int:

@@ -38,6 +38,15 @@ def machine_root() -> Path:
     return root
 
 
+def by_inode(inode: int) -> Path | None:
+    """None: this mount namespace does not show it. Raises Unavailable."""
+    for folder, _, _ in os.walk(mount_point()):
+        with suppress(FileNotFoundError):
+            if os.stat(folder).st_ino == inode:
+                return Path(folder)
+    return None
+
+
 def create(path: Path) -> None:
     """With its parents; no error if it is there."""
     try:

@@ -52,13 +52,32 @@ class Member(Struct, frozen=True):
     port: int
 
 
+Why: TypeAlias = Literal[
+    "foreign",  # it reads none of the maps
+    "other-code",  # it reads the maps, and its instructions are none of this version's
+    "unread-maps",  # it is this version's, and some of its maps are not those that were read
+    "elsewhere",  # its link leads to another cgroup
+]
+
+
+class Stray(Struct, frozen=True):
+    """A program at one of the hooks of eBPF mode that is not this version's own, or not where it should be."""
+
+    hook: str  # "connect4"
+    program: str  # "connect4 (412)": its name and the kernel's number
+    why: Why
+    cgroup: str = ""  # where it is instead
+
+
 class SocketMaps(Struct, frozen=True):
     """Both families."""
 
     services: tuple[Service, ...] = ()
     slots: tuple[Slot, ...] = ()
     members: tuple[Member, ...] = ()
-    hooks: tuple[str, ...] | None = None  # where the programs are attached: "connect4"; None: not told
+    hooks: tuple[str, ...] | None = None  # where programs that read the maps run: "connect4"; None: not told
+    cgroup: str = ""  # path of that whose sockets meet them; "": not told
+    strays: tuple[Stray, ...] = ()
 
 
 class Left(Struct, frozen=True):
@@ -93,6 +112,8 @@ class _Document(Struct, frozen=True, rename="camel", kw_only=True):
     api_version: str
     kind: Literal["SocketMaps"]
     hooks: tuple[str, ...] | UnsetType = UNSET
+    cgroup: str | UnsetType = UNSET
+    strays: tuple[Stray, ...] | UnsetType = UNSET
     services: Sequence[_Service]
     slots: Sequence[_Slot]
     members: Sequence[_Member]
@@ -105,6 +126,8 @@ def text(maps: SocketMaps, beneath: Sequence[Left] | None = None) -> str:
         api_version="clusterip/v1",
         kind="SocketMaps",
         hooks=UNSET if maps.hooks is None else maps.hooks,
+        cgroup=maps.cgroup or UNSET,
+        strays=maps.strays or UNSET,
         services=[
             _Service(
                 frontend=f"{_place(s.address, s.port)}/{s.protocol.lower()}",
@@ -146,8 +169,14 @@ def read(document: object, origin: Origin = INPUT) -> Reading[SocketMaps]:
         slots += [Slot(slot.set, slot.index, a, p) for a, p, _ in _read(slot.backend, problems)]
     for member in found.members:
         members += [Member(member.set, a, p) for a, p, _ in _read(member.backend, problems)]
-    hooks = None if found.hooks is UNSET else found.hooks
-    maps = SocketMaps(tuple(services), tuple(slots), tuple(members), hooks)
+    maps = SocketMaps(
+        tuple(services),
+        tuple(slots),
+        tuple(members),
+        None if found.hooks is UNSET else found.hooks,
+        "" if found.cgroup is UNSET else found.cgroup,
+        () if found.strays is UNSET else found.strays,
+    )
     return Reading(maps, len(services) + len(slots) + len(members), problems.all())
 
 

@@ -5,6 +5,7 @@ A socket belongs to the namespace and the cgroup it was opened in, so the tests 
 
 import os
 import socket
+import struct
 import subprocess
 import threading
 import uuid
@@ -19,7 +20,7 @@ from clusterip.dataplane.ebpf.compile import Piece, compile_entry
 from clusterip.dataplane.ebpf.config import Config
 from clusterip.dataplane.ebpf.delta import delta, load
 from clusterip.dataplane.ebpf.program import shipped
-from clusterip.kernel import cgroup, netns, sysctl
+from clusterip.kernel import bpf, cgroup, netns, sysctl
 from clusterip.services.table import Entry, Family
 from clusterip.services.tracker import Change
 
@@ -73,6 +74,13 @@ class Node:
         family = (before or after).family  # type: ignore[union-attr]  # one of them is given
         change = Change(*(compile_entry(e, CONFIGS[family]) if e else None for e in (before, after)))
         await SocketMaps(self.sockets, family).apply(delta([change]))
+
+    def detach(self, hook: str) -> None:
+        """As `bpftool link detach` does it: the link stays pinned."""
+        link = bpf.pinned(self.place.directory / "links" / hook)
+        assert link is not None
+        with link:
+            bpf._call(34, struct.pack("<I", link.fd), "link: detach")
 
     def ask(
         self, address: str, port: int, *, member: str = "client", kind: int = socket.SOCK_STREAM, patience: float = 5

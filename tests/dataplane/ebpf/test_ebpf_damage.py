@@ -1,7 +1,6 @@
 """What others may do to maps, programs and pins of a running node: each is seen, and a load heals it."""
 
 import re
-import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -58,11 +57,7 @@ def detached(lab: Node) -> None:
 
 
 def detached_but_pinned(lab: Node) -> None:
-    """As `bpftool link detach` does it."""
-    link = bpf.pinned(lab.place.directory / "links" / "connect4")
-    assert link is not None
-    with link:
-        bpf._call(34, struct.pack("<I", link.fd), "link: detach")
+    lab.detach("connect4")
 
 
 def replaced(lab: Node) -> None:

@@ -14,10 +14,11 @@ from tests.dataplane.ebpf.entries import VIP, VIP6, entry, everywhere
 from tests.dataplane.ebpf.pods import CONFIGS, Node, node
 
 from clusterip.dataplane.ebpf.apply import SocketMaps
-from clusterip.dataplane.ebpf.attach import HOOKS, Place, Sockets, read, remove
+from clusterip.dataplane.ebpf.attach import HOOKS, Place, Sockets, remove
 from clusterip.dataplane.ebpf.check import check
 from clusterip.dataplane.ebpf.compile import compile_entry
 from clusterip.dataplane.ebpf.delta import load
+from clusterip.dataplane.ebpf.observe import read
 from clusterip.dataplane.ebpf.program import Program, shipped
 from clusterip.errors import Unavailable
 from clusterip.kernel import bpf, mounts, netns

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from clusterip.dataplane.ebpf.layout import MAPS, Contents, MapName, family_of
 from clusterip.dataplane.ebpf.program import Program
@@ -37,13 +36,6 @@ class Place:
 
     cgroup: Path  # sockets of the processes in it and below are served
     directory: Path  # a bpf file system is mounted here
-
-
-class Seen(NamedTuple):
-    """Of a node's maps and links."""
-
-    families: Mapping[Family, Contents]
-    hooks: tuple[str, ...]  # where programs are attached, to whatever cgroup; sorted
 
 
 class Sockets:
@@ -81,13 +73,13 @@ class Sockets:
             for name in HOOKS:
                 self._link(name, programs[name], codes[name].hook)
         self._forget_other_layouts()
-        self._running = {name: _attachment(self._link_path(name)).program for name in HOOKS}
+        self._running = {name: attachment_of(self._link_path(name)).program for name in HOOKS}
         log.info("ebpf.sockets.attached cgroup=%s program=%s", self.place.cgroup, self._program.hash[:12])
 
     def damage(self) -> tuple[str, ...]:
         """What is not as `attach` leaves it, in sentences; what the maps hold is not looked at. Raises BpfRefused."""
         cgroup = self.place.cgroup.stat().st_ino
-        there = {name: _attachment(self._link_path(name)) for name in HOOKS}
+        there = {name: attachment_of(self._link_path(name)) for name in HOOKS}
         lost = [name for name, at in there.items() if at.cgroup != cgroup]
         others = [n for n, at in there.items() if n not in lost and at.program != self._running.get(n)]
         unpinned = [name for name in self.maps if not (self._folder / name).exists()]
@@ -127,7 +119,7 @@ class Sockets:
 
     def _link(self, name: str, program: Handle, hook: str) -> None:
         path = self._link_path(name)
-        if _attachment(path).cgroup == self.place.cgroup.stat().st_ino:
+        if attachment_of(path).cgroup == self.place.cgroup.stat().st_ino:
             link = bpf.pinned(path)
             assert link is not None, "its attachment was read from it"
             with link:
@@ -148,22 +140,6 @@ def mount(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     if mounts.kind_of(str(directory)) != "bpf":
         mounts.file_system("bpf", str(directory))
-
-
-def read(directory: Path) -> Seen | None:
-    """What a node's maps hold and where its programs are, without touching them; None: eBPF mode is not here."""
-    folders = sorted(directory.glob("maps-*")) if mounts.kind_of(str(directory)) == "bpf" else []
-    if not folders:
-        return None
-    found: dict[Family, dict[MapName, dict[bytes, bytes]]] = {f: {n: {} for n in MAPS} for f in ("IPv4", "IPv6")}
-    for name in MAPS:
-        held = bpf.pinned_map(folders[-1] / name, name)
-        if held is not None:
-            with held:
-                for key, value in held.items():
-                    found[family_of(name, key, value)][name][key] = value
-    hooks = tuple(sorted(name for name in HOOKS if _attachment(directory / "links" / name).cgroup))
-    return Seen(dict(found), hooks)
 
 
 def present(directory: Path) -> bool:
@@ -188,7 +164,7 @@ def remove(directory: Path) -> bool:
     return True
 
 
-def _attachment(path: Path) -> Attachment:
+def attachment_of(path: Path) -> Attachment:
     """Of the pinned link; to cgroup 0 if there is none."""
     link = bpf.pinned(path)
     if link is None:
