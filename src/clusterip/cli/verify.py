@@ -12,6 +12,7 @@ from clusterip.cli import options
 from clusterip.errors import BadInput, ClusterIPError
 
 if TYPE_CHECKING:
+    from clusterip.cli.verify_text import Further
     from clusterip.diagnosis.facts import Facts
     from clusterip.diagnosis.verify.premises import Premises
 
@@ -31,6 +32,7 @@ else this machine. Which addresses serve node ports the proxy's configuration sa
 
 What tells a pod's packets from others' is the proxy's own setting: it is found in the rules unless --cluster-cidr says
 it. Of a rule that asks for something unknown both answers are tried; if they differ, that is said and nothing claimed.
+In eBPF mode each program has to run at its hook. A remark names what of the host stops packets that the rules deliver.
 
 Exit status: 0 equal, 1 different, 2 that cannot be told.
 """
@@ -79,6 +81,7 @@ def _verify(asked: Options) -> int:
 
     from clusterip.cli.verify_text import lines
     from clusterip.diagnosis.answer import to_json
+    from clusterip.diagnosis.verify.host import remarks
     from clusterip.diagnosis.verify.premises import premises, sentences
     from clusterip.diagnosis.verify.verify import verify
 
@@ -95,12 +98,14 @@ def _verify(asked: Options) -> int:
             hint="kubectl get services,endpointslices,nodes -A -o yaml > objects.yaml, then add -f objects.yaml",
         )
     found = premises(facts, told)
-    verified = with_fields(verify(facts, found), premises=sentences(found, told))
+    verified = with_fields(
+        verify(facts, found), premises=sentences(found, told), remarks=remarks(facts, found.node, live=not asked.rules)
+    )
     if asked.output == "json":
         click.echo(to_json(verified), nl=False)
     else:
         colours = None if "NO_COLOR" not in os.environ else False
-        for line in lines(verified, _replaying(asked), everything=asked.everything):
+        for line in lines(verified, _further(asked), everything=asked.everything):
             click.echo(line, color=colours)
         for problem in facts.problems[:5]:
             click.echo(f"could not be read: {problem}", err=True)
@@ -114,8 +119,7 @@ def _facts(asked: Options) -> "Facts":
     if asked.rules:
         facts = merge(inputs.read((*asked.rules, *asked.files)), asked.node)
     else:
-        lab = asked.node and not asked.kubeconfig and not asked.files
-        facts = inputs.node_facts(asked.name, asked.node) if lab else merge(inputs.of_machine(), asked.node)
+        facts = inputs.node_facts(asked.name, asked.node) if _of_lab(asked) else merge(inputs.of_machine(), asked.node)
         if asked.files:
             named = merge(inputs.read(asked.files))
             facts = replace(facts, services=named.services, slices=named.slices, pods=named.pods, nodes=named.nodes)
@@ -149,10 +153,16 @@ def _networks(text: str) -> tuple[str, ...]:
         raise BadInput(f"--cluster-cidr: {error}", hint="for example --cluster-cidr 10.244.0.0/16") from error
 
 
-def _replaying(asked: Options) -> str:
-    """The options by which `clusterip trace` reads the same rules."""
+def _further(asked: Options) -> "Further":
+    from clusterip.cli.verify_text import Further
+
     if asked.rules:
-        return "".join(f" --rules {file}" for file in asked.rules)
-    return (
-        f" --node {asked.node}" + (f" --name {asked.name}" if asked.name != "clusterip" else "") if asked.node else ""
-    )
+        doctor = "".join(f" {file}" for file in (*asked.rules, *asked.files))
+        return Further("".join(f" --rules {file}" for file in asked.rules), doctor)
+    lab = f" --node {asked.node}" + (f" --name {asked.name}" if asked.name != "clusterip" else "") if asked.node else ""
+    # Of this machine doctor has everything but the API's objects; with --node it would look for a cluster here.
+    return Further(lab, lab if _of_lab(asked) else f" --kubeconfig {asked.kubeconfig}" if asked.kubeconfig else "")
+
+
+def _of_lab(asked: Options) -> bool:
+    return bool(asked.node and not asked.kubeconfig and not asked.files)

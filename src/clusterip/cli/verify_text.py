@@ -1,7 +1,7 @@
 """A Verification in words: the verdict, then each difference with the packet that shows it."""
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import click
 
@@ -26,14 +26,20 @@ _MEANS = {
 T = TypeVar("T")
 
 
-def lines(found: Verification, replaying: str = "", *, everything: bool = False) -> Iterator[str]:
-    """`replaying`: the options that make `clusterip trace` read the same rules."""
+class Further(NamedTuple):
+    """What makes other commands read the same: to be written behind them."""
+
+    trace: str = ""  # and the packet
+    doctor: str = ""
+
+
+def lines(found: Verification, further: Further, *, everything: bool = False) -> Iterator[str]:
     yield _verdict(found)
     for premise in found.premises:
         yield click.style(f"  given: {premise}", dim=True)
     for difference in _first(found.differences, everything):
         yield ""
-        yield from _difference(difference, replaying)
+        yield from _difference(difference, further)
     yield from _more(found.differences, everything, "differences")
     for unproven in _first(found.unproven, everything):
         yield ""
@@ -45,6 +51,10 @@ def lines(found: Verification, replaying: str = "", *, everything: bool = False)
         yield "somebody else's rules rewrite, where no Service is:"
         yield from (f"  {other}" for other in _first(found.others, everything))
         yield from _more(found.others, everything, "of these")
+    if found.remarks:
+        yield ""
+        yield from (f"{click.style('remark', fg='yellow', bold=True)}  {said}" for said in found.remarks)
+        yield click.style(f"  see     clusterip doctor{further.doctor}", dim=True)
 
 
 def _verdict(found: Verification) -> str:
@@ -52,14 +62,18 @@ def _verdict(found: Verification) -> str:
     scope = f"{_count(found.services, 'Service port')}, {_count(found.frontends, 'frontend')}"
     match found.verdict:
         case "equal":
-            return f"{verdict}  {scope}: for every packet the kernel does what the API says"
+            who = "rules do" if found.remarks else "kernel does"  # what the host does besides is remarked on
+            return f"{verdict}  {scope}: for every packet the {who} what the API says"
         case "different":
             return f"{verdict}  {scope}: {_count(len(found.differences), 'difference')}"
         case "unproven":
             return f"{verdict}  {scope}: no difference was found, but what the rules do is not known for all of them"
 
 
-def _difference(one: Difference, replaying: str) -> Iterator[str]:
+def _difference(one: Difference, further: Further) -> Iterator[str]:
+    if one.kind == "program":
+        yield from _program(one, further)
+        return
     name = one.object if one.object == one.frontend else f"{one.object}  {one.frontend}"
     kind = click.style(one.kind, fg="red", bold=True)
     means = _MEANS[one.kind]
@@ -68,7 +82,16 @@ def _difference(one: Difference, replaying: str) -> Iterator[str]:
     yield f"{kind}  {name} {means}, for {percent(one.share)} of new connections from {one.clients}"
     yield f"  API     {one.api}"
     yield f"  kernel  {one.kernel}"
-    yield click.style(f"  see     clusterip trace {one.witness.arguments}{replaying}", dim=True)
+    yield click.style(f"  see     clusterip trace {one.witness.arguments}{further.trace}", dim=True)
+
+
+def _program(one: Difference, further: Further) -> Iterator[str]:
+    """Of one that does not run at its hook."""
+    kind = click.style(one.kind, fg="red", bold=True)
+    yield f"{kind}  {one.object} does not run the proxy's: for {one.clients}, as at {one.frontend}"
+    yield f"  API     {one.api}"
+    yield f"  kernel  {one.kernel}"
+    yield click.style(f"  see     clusterip doctor{further.doctor}", dim=True)
 
 
 def _count(number: int, what: str) -> str:

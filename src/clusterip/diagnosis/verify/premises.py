@@ -29,6 +29,7 @@ class Premises:
     pod_interface: str = ""  # or if it came in by this, a name or a prefix and "+"
     masquerade_all: bool = False
     node_port_addresses: tuple[str, ...] | None = None  # those that serve node ports; None: all
+    served_cgroup: str = ""  # of eBPF mode: whose sockets meet its programs
     excluded: tuple[str, ...] = ()  # of IPVS mode: virtual servers in these networks are somebody else's
 
     @property
@@ -64,7 +65,7 @@ def premises(facts: Facts, told: Premises) -> Premises:
     addresses = told.addresses or tuple(local)
     served = told.node_port_addresses if told.node_port_addresses is not None else served_addresses(facts, addresses)
     found = replace(told, node=node, zone=zone, addresses=addresses, node_port_addresses=served)
-    found = replace(found, excluded=told.excluded or _excluded(facts))
+    found = replace(found, excluded=told.excluded or _excluded(facts), served_cgroup=facts.served_cgroup)
     if told.detects_pods or told.masquerade_all:
         return found
     return _detector(facts, found)
@@ -144,7 +145,8 @@ def sentences(found: Premises, told: Premises) -> tuple[str, ...]:
     everywhere = found.node_port_addresses is None
     served = "all its addresses" if everywhere else ", ".join(found.node_port_addresses or ()) or "no address"
     all_ = ("everything sent to a ClusterIP is masqueraded",) if found.masquerade_all else ()
-    return (f"{whose}{zone}: {own}", pods + guessed, f"node ports answer on {served}", *all_)
+    sockets = (f"sockets are those of processes in {found.served_cgroup}",) if found.served_cgroup else ()
+    return (f"{whose}{zone}: {own}", pods + guessed, f"node ports answer on {served}", *all_, *sockets)
 
 
 def _reachable(address: str) -> bool:

@@ -16,7 +16,11 @@ Kind: TypeAlias = Literal[
     "masquerade",
     "affinity",
     "verdict",  # refused and dropped are exchanged, or something passes that should not
+    "program",  # one of eBPF mode does not run at its hook
 ]
+
+
+Verdict: TypeAlias = Literal["equal", "different", "unproven"]
 
 
 class Witness(Struct, frozen=True):
@@ -33,13 +37,13 @@ class Witness(Struct, frozen=True):
 
 class Difference(Struct, frozen=True):
     kind: Kind
-    object: str  # "service demo/web:http"; "10.96.0.20:80/tcp" where no Service has it
-    frontend: str  # "10.96.0.20:80/tcp"
+    object: str  # "service demo/web:http"; "10.96.0.20:80/tcp" where no Service has it; "hook connect4"
+    frontend: str  # "10.96.0.20:80/tcp"; of a program one of those that it should serve
     clients: str  # "pods", "the node, outside", "10.244.1.7"
     api: str  # what the API says
     kernel: str  # what the kernel does
     witness: Witness
-    share: Fraction  # of those clients' new connections that are concerned
+    share: Fraction  # of those clients' new connections that are concerned; 0: all end as they should, by another way
 
 
 class Unproven(Struct, frozen=True):
@@ -52,13 +56,14 @@ class Unproven(Struct, frozen=True):
 class Verification(Struct, frozen=True, rename="camel"):
     api_version: str = "clusterip/v1"
     kind: Literal["Verification"] = "Verification"
-    verdict: Literal["equal", "different", "unproven"] = "equal"
+    verdict: Verdict = "equal"
     services: int = 0  # ports of Services
     frontends: int = 0  # places that the API answers for
     premises: tuple[str, ...] = ()  # sentences: what was taken as given
     differences: tuple[Difference, ...] = ()
     unproven: tuple[Unproven, ...] = ()
     others: tuple[str, ...] = ()  # places to which somebody else's rules send packets: not the proxy's business
+    remarks: tuple[str, ...] = ()  # sentences: what stops packets that the rules deliver; no part of the verdict
 
     @property
     def exit_status(self) -> int:

@@ -1,6 +1,7 @@
 """The maps of eBPF mode against the service table: for every frontend that sockets are served at. Pure.
 
-A frontend that the maps do not have is no difference: the rules answer for it, and they are looked at by themselves.
+A frontend that the maps do not have is no difference: the rules answer for it, and they are looked at by themselves. So
+it is with one that no program looks up, but for those on the loopback's addresses, which no rule serves.
 """
 
 import ipaddress
@@ -12,11 +13,12 @@ from clusterip.dataplane.ebpf.layout import Contents, Frontend, frontend_key, re
 from clusterip.dataplane.ebpf.outcomes import walk
 from clusterip.diagnosis.packet import socket
 from clusterip.diagnosis.verify.report import Difference, Kind, Verification, Witness
+from clusterip.diagnosis.walk.surroundings import is_loopback
 from clusterip.services.notation import Destination
 from clusterip.services.route import Delivered, Outcomes, Packet, Passed, Policy, Rejected, Source, route
 from clusterip.services.table import Backend, Entry
 
-_CLIENTS = {Source.POD: "pods", Source.NODE: "the node"}
+CLIENTS = {Source.POD: "pods", Source.NODE: "the node"}
 _ALL = Fraction(1)
 
 
@@ -38,18 +40,47 @@ def clients(pod_networks: Sequence[str], policy: Policy, *, ipv6: bool) -> Clien
     return Clients(str(ours[0][2]) if ours else "2001:db8::2" if ipv6 else "192.0.2.2", policy.node_ip)
 
 
-def verify_sockets(table: Sequence[Entry], contents: Contents, policy: Policy, these: Clients) -> Verification:
-    """Of one family. Counts no frontends: those of the rules are the same."""
-    found = [
-        difference
-        for frontend in sorted(map(read_frontend, contents["services"]))
-        for difference in _differences(frontend, _claims(table, frontend, policy), contents, (policy, these))
-    ]
+def verify_sockets(
+    table: Sequence[Entry], contents: Contents, policy: Policy, these: Clients, hooks: frozenset[str] | None = None
+) -> Verification:
+    """Of one family. `hooks`: where programs run; None: not told, taken for all. Counts no frontends: those of the
+    rules are the same."""
+    found: list[Difference] = []
+    for frontend in sorted(map(read_frontend, contents["services"])):
+        claims = _claims(table, frontend, policy)
+        if hooks is None or hooks & _looking_up(frontend):
+            found += _differences(frontend, claims, contents, (policy, these))
+        if hooks is not None and is_loopback(frontend.address):
+            found += _lost(frontend, claims, _needed(frontend) - hooks, (policy, these))
     return Verification(verdict="different" if found else "equal", differences=tuple(found))
 
 
+def _looking_up(frontend: Frontend) -> frozenset[str]:
+    """The hooks of which any leads a socket there: one of IPv6 connects to ::ffff:a.b.c.d as well."""
+    return _needed(frontend) | {"connect6"}
+
+
+def _needed(frontend: Frontend) -> frozenset[str]:
+    """The hooks of which each is needed by some client that uses the address as it stands."""
+    calls = ("connect", "sendmsg") if frontend.protocol == "UDP" else ("connect",)
+    return frozenset(f"{call}{'6' if ':' in frontend.address else '4'}" for call in calls)
+
+
+def _lost(
+    frontend: Frontend, claims: list[Entry], missing: frozenset[str], by: tuple[Policy, Clients]
+) -> Iterator[Difference]:
+    """A node port on the loopback's address, for the node's own processes: sockets alone serve it."""
+    policy, these = by
+    policy = Policy(policy.node_port_addresses | {frontend.address}, policy.node_ip)
+    packet = Packet(Source.NODE, these.node or "0.0.0.0", *frontend)  # noqa: S104
+    wanted = _where(route((claims[0],), packet, policy)) if claims and missing else frozenset({Passed()})
+    if wanted != {Passed()}:
+        told = f"nothing without {', '.join(sorted(missing))}, and no rule serves the loopback"
+        yield _difference("missing", frontend, claims, (_words(wanted), told), (_ALL, [Source.NODE], these))
+
+
 def _claims(table: Sequence[Entry], asked: Frontend, policy: Policy) -> list[Entry]:
-    served = asked.address in policy.node_port_addresses or ipaddress.ip_address(asked.address).is_loopback
+    served = asked.address in policy.node_port_addresses or is_loopback(asked.address)
     return [
         entry
         for entry in table
@@ -63,14 +94,14 @@ def _differences(
     frontend: Frontend, claims: list[Entry], contents: Contents, by: tuple[Policy, Clients]
 ) -> Iterator[Difference]:
     policy, these = by
-    if ipaddress.ip_address(frontend.address).is_loopback:
+    if is_loopback(frontend.address):
         policy = Policy(policy.node_port_addresses | {frontend.address}, policy.node_ip)
     affinity = read_service(contents["services"][frontend_key(frontend)]).affinity
     if claims and affinity not in {entry.affinity_seconds for entry in claims}:
         told = (f"affinity of {claims[0].affinity_seconds} s", f"affinity of {affinity} s")
-        yield _difference("affinity", frontend, claims, told, (_ALL, list(_CLIENTS), these))
+        yield _difference("affinity", frontend, claims, told, (_ALL, list(CLIENTS), these))
     seen: dict[tuple[Kind, Outcomes, Outcomes, Fraction], list[Source]] = {}
-    for source in _CLIENTS:
+    for source in CLIENTS:
         packet = Packet(source, these.pod if source is Source.POD else these.node or "0.0.0.0", *frontend)  # noqa: S104
         kernel = _where(walk(contents, packet))
         expected = [_where(route((entry,), packet, policy)) for entry in claims] or [frozenset({Passed()})]
@@ -93,7 +124,7 @@ def _difference(
         kind=kind,
         object=f"service {claims[0].name}" if claims else place,
         frontend=place,
-        clients=", ".join(_CLIENTS[s] for s in sources),
+        clients=", ".join(CLIENTS[s] for s in sources),
         api=told[0],
         kernel=f"sockets: {told[1]}",
         witness=Witness(these.of(sources[0]), place),

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from clusterip.diagnosis.facts import Facts
-from clusterip.diagnosis.verify import sockets
+from clusterip.diagnosis.verify import hooks, sockets
 from clusterip.diagnosis.verify.literals import Literals
 from clusterip.diagnosis.verify.premises import Premises, settled
 from clusterip.diagnosis.verify.report import Unproven, Verification
@@ -23,21 +23,27 @@ from clusterip.services.table import FAMILIES, Entry, Family
 def verify(facts: Facts, premises: Premises) -> Verification:
     """Of every family of which there are rules or Services."""
     parts = []
+    beneath: dict[Family, Verification] = {}
     for family in FAMILIES:
         table = entries(facts, premises, family)
         if table or _has_rules(facts, ipv6=family == "IPv6"):
-            parts.append(verify_table(facts, table, premises, ipv6=family == "IPv6"))
-            parts += _of_sockets(facts, table, premises, family)
-    return _together(parts)
+            beneath[family] = verify_table(facts, table, premises, ipv6=family == "IPv6")
+            parts += [beneath[family], *_of_sockets(facts, table, premises, family)]
+    these = {family: _clients(premises, family) for family in FAMILIES}
+    return _together([*parts, *hooks.verify_hooks(facts, {f: v.verdict for f, v in beneath.items()}, these)])
 
 
 def _of_sockets(facts: Facts, table: Sequence[Entry], premises: Premises, family: Family) -> list[Verification]:
     """Where eBPF mode is."""
     if facts.sockets is None:
         return []
-    policy = premises.policy(ipv6=family == "IPv6")
-    these = sockets.clients(premises.pod_networks, policy, ipv6=family == "IPv6")
-    return [sockets.verify_sockets(table, facts.sockets[family], policy, these)]
+    policy, these = premises.policy(ipv6=family == "IPv6"), _clients(premises, family)
+    return [sockets.verify_sockets(table, facts.sockets[family], policy, these, facts.hooks)]
+
+
+def _clients(premises: Premises, family: Family) -> sockets.Clients:
+    ipv6 = family == "IPv6"
+    return sockets.clients(premises.pod_networks, premises.policy(ipv6=ipv6), ipv6=ipv6)
 
 
 def entries(facts: Facts, premises: Premises, family: Family) -> list[Entry]:
