@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,47 @@ def test_a_bundle_of_the_node_answers_as_the_node_does(small: Cluster, tmp_path:
     found = json.loads(small.clusterip("doctor", str(bundle), "-o", "json").stdout)
     assert {finding["level"] for finding in found["findings"]} <= {"I"}
     assert "maps of eBPF mode" in {given["kind"] for given in found["inputs"]}
+
+
+@contextmanager
+def stopped(cluster: Cluster) -> Iterator[None]:
+    """Nobody heals anything meanwhile; and all is healed afterwards."""
+    pid = proxy_pid(cluster)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: verdict(cluster) == "equal")
+
+
+def verdict(cluster: Cluster) -> str:
+    return cluster.clusterip("verify", "--node", "node-1", check=False).stdout.partition(" ")[0]
+
+
+def test_verify_tells_a_program_that_was_detached_by_what_clients_see(small: Cluster) -> None:
+    links = Path(small.kubeconfig).parent / "bpf" / "node-1" / "links"
+    with stopped(small):
+        (links / "connect4").unlink()
+        (links / "recvmsg4").unlink()
+        found = small.clusterip("verify", "--node", "node-1", "-o", "json", check=False)
+        assert found.returncode == 1
+        differences = json.loads(found.stdout)["differences"]
+        assert {d["object"]: d["share"] for d in differences} == {"hook connect4": "0/1", "hook recvmsg4": "1/1"}
+        # As it says: another way, the same outcome.
+        assert small.python("client", CONNECTS, address(small), "0.3")[1] == 0
+        assert address(small) in small.exec("node-1", "conntrack", "-L")
+
+
+def test_verify_proves_the_rules_and_remarks_on_a_host_that_forwards_nothing(small: Cluster) -> None:
+    small.exec("node-1", "sysctl", "-qw", "net.ipv4.ip_forward=0")
+    try:
+        found = small.clusterip("verify", "--node", "node-1").stdout
+    finally:
+        small.exec("node-1", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+    assert found.startswith("equal")
+    assert "remark  net.ipv4.ip_forward is 0" in found
+    assert f"clusterip doctor --node node-1 --name {small.name}" in found
 
 
 def test_where_the_machine_cannot_nftables_serves_and_the_log_says_why(
