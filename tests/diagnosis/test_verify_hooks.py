@@ -95,10 +95,17 @@ def test_what_sockets_of_ipv6_send_to_a_service_of_ipv4_does_not_meet_sendmsg6()
     assert verified(maps(DNS, without("sendmsg6"))).verdict == "equal"
 
 
+@pytest.mark.parametrize(("lost", "share"), [("sendmsg6", 1), ("sendmsg4", 0)])
+def test_what_they_get_back_from_there_hangs_on_sendmsg4(lost: str, share: int) -> None:
+    found = verified(maps(DNS, without(lost, "recvmsg6"))).differences
+    assert {d.share for d in found if d.object == "hook recvmsg6"} == {share}
+
+
 def test_nothing_is_to_be_given_back_where_no_backend_is_given() -> None:
     found = verified(maps(DNS, set())).differences
     assert {d.object.removeprefix("hook ") for d in found} == without("sendmsg6")
     assert {d.share for d in found} == {0}
+    assert ["no new connection is given a backend" in d.kernel for d in found] == [False] * 3 + [True] * 4
     still = verified(maps(DNS, without("sendmsg4", "recvmsg4"))).differences
     assert ["recvfrom() of a connected socket" in d.kernel for d in still] == [False, True]
 

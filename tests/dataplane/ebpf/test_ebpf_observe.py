@@ -130,6 +130,14 @@ def test_somebody_elses_beside_it_is_told(lab: Node) -> None:
     assert [(s.hook, s.why, s.program.partition(" ")[0]) for s in found.strays] == [("recvmsg6", "foreign", "plain")]
 
 
+def test_what_is_attached_above_the_cgroup_runs_in_it(lab: Node) -> None:
+    inner = lab.place.cgroup / "inner"
+    cgroup.create(inner)
+    found = read(lab.place.directory, inner)
+    assert found is not None
+    assert (set(found.hooks), found.strays) == (set(HOOKS), ())
+
+
 def test_in_a_cgroup_that_is_not_there_nothing_runs(lab: Node) -> None:
     found = read(lab.place.directory, lab.place.cgroup / "nothing")
     assert found is not None
