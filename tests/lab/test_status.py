@@ -44,13 +44,13 @@ def test_a_cluster_whose_kernel_refuses_a_sync_is_not_well(error: str, well: boo
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        ({"lastSync": "2026-01-01T00:00:00Z", "revision": "12", "pending": False}, True),
-        ({"lastSync": "2026-01-01T00:00:00Z", "revision": "11", "pending": False}, False),
-        ({"lastSync": "2026-01-01T00:00:00Z", "revision": "12", "pending": True}, False),
-        ({"lastSync": "", "revision": "12", "pending": False}, False),
-        ({"lastSync": "2026-01-01T00:00:00Z", "revision": ""}, False),
+        ({"lastSync": "2026-01-01T00:00:00Z", "revisions": {"Service": 12, "Node": 9}, "pending": False}, True),
+        ({"lastSync": "2026-01-01T00:00:00Z", "revisions": {"Service": 11, "Node": 12}, "pending": False}, False),
+        ({"lastSync": "2026-01-01T00:00:00Z", "revisions": {"Service": 12, "Node": 9}, "pending": True}, False),
+        ({"lastSync": "", "revisions": {"Service": 12, "Node": 9}, "pending": False}, False),
+        ({"lastSync": "2026-01-01T00:00:00Z", "revisions": {}}, False),
         ({}, False),
     ],
 )
 def test_a_proxy_follows_when_all_of_a_revision_is_in_its_kernel(told: dict[str, object], expected: bool) -> None:
-    assert follows(told, 12) is expected
+    assert follows(told, "Service", 12) is expected

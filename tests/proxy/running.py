@@ -62,7 +62,13 @@ class Running:
         await self.at(self.server.revision)
 
     async def at(self, revision: int) -> None:
-        await until(lambda: int(self.loop.status()["revision"] or 0) >= revision and not self.proxier.pending)
+        """With all kinds: the server tells each of every revision."""
+
+        def there() -> bool:
+            kinds = self.loop.status()["revisions"].values()
+            return bool(kinds) and min(kinds) >= revision and not self.proxier.pending
+
+        await until(there)
 
 
 @contextlib.asynccontextmanager

@@ -102,6 +102,22 @@ async def test_a_change_is_programmed_and_told(netns: str) -> None:
         assert status["drift"] == []
 
 
+async def test_a_revision_is_told_of_each_kind_by_itself(netns: str) -> None:
+    """What one watch has brought says nothing of another, however new it is."""
+    async with running(netns) as proxy:
+        await proxy.put(service(), slice_of("web", "10.244.1.2"))
+        proxy.server.lag[ENDPOINT_SLICES] = 3.0
+        await proxy.server.put(ENDPOINT_SLICES, slice_of("web", "10.244.2.2"))
+        slices = proxy.server.revision
+        await proxy.server.put(SERVICES, service("newer", "10.96.0.98"))
+        await until(lambda: proxy.loop.status()["revision"] == str(slices + 1))
+        reached = proxy.loop.status()["revisions"]
+        assert (reached["Service"], reached["EndpointSlice"] < slices) == (slices + 1, True)
+        assert "10.244.2.2" not in await saved(proxy)
+        await proxy.at(slices + 1)
+        assert "10.244.2.2" in await saved(proxy)
+
+
 async def test_only_the_changed_service_is_written(netns: str) -> None:
     async with running(netns) as proxy:
         for i in range(30):

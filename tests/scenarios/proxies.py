@@ -98,7 +98,8 @@ class Running:
         async with asyncio.timeout(PATIENCE):
             while True:
                 told = self.loop.status()
-                if int(told["revision"] or 0) >= self.server.revision and not told["pending"]:
+                kinds = told["revisions"].values()  # the server tells each of every revision
+                if kinds and min(kinds) >= self.server.revision and not told["pending"]:
                     return
                 await asyncio.sleep(0.005)
 

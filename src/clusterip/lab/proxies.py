@@ -51,7 +51,10 @@ async def _get_inside(namespace: str, port: int, path: str) -> Object:
     return document
 
 
-def follows(status: Object, revision: int) -> bool:
-    """Everything up to `revision` is in the node's kernel."""
-    seen = str(status.get("revision", ""))
-    return bool(status.get("lastSync")) and seen.isdigit() and int(seen) >= revision and not status.get("pending")
+def follows(status: Object, kind: str, revision: int) -> bool:
+    """All of a kind up to `revision` is in the node's kernel."""
+    return (
+        bool(status.get("lastSync"))
+        and status.get("revisions", {}).get(kind, 0) >= revision
+        and not status.get("pending")
+    )

@@ -70,7 +70,11 @@ class Waiter:
             told = zip(
                 plan.node_names, await asyncio.gather(*(proxy_status(plan, n) for n in plan.node_names)), strict=True
             )
-            late = [f"{node}: {error or 'behind'}" for node, (said, error) in told if not follows(said, revision)]
+            late = [
+                f"{node}: {error or 'behind'}"
+                for node, (said, error) in told
+                if not follows(said, "EndpointSlice", revision)
+            ]
             return ", ".join(late) or None
 
         await self._until("proxies", look, *(f"proxy of {name}" for name in plan.node_names))

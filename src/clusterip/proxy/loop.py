@@ -26,7 +26,7 @@ from clusterip.proxy.node import RangeChanged
 from clusterip.proxy.pace import DEEP_CHECK, Pace
 from clusterip.proxy.parts import FamilyParts, Others, Settings, Source
 from clusterip.proxy.pending import Counted, FamilyProxier, Synced
-from clusterip.proxy.progress import Progress
+from clusterip.proxy.progress import Progress, Reached
 from clusterip.proxy.rivals import Rivals
 from clusterip.proxy.service_health import checks
 from clusterip.services.resolve import NodeContext
@@ -66,13 +66,13 @@ class Loop:
         self._triggers: dict[Family, list[float]] = {f.proxier.family: [] for f in families}
         self._born = time.time()
         self._fresh = True  # something was noted since the last sync
-        self._noted = ""  # revision
+        self._noted = Reached()
         self._progress = Progress()
         self._rivals = Rivals(settings.netns)
         self.complete = asyncio.Event()  # all rules have been written once
 
     def __repr__(self) -> str:
-        return f"Loop(revision={self._progress.revision} noted={self._noted} {[f.proxier for f in self._families]})"
+        return f"Loop(reached={self._progress.reached} noted={self._noted} {[f.proxier for f in self._families]})"
 
     async def run(self) -> Never:
         """Nothing is written before all lists are complete. Raises RangeChanged."""
@@ -95,9 +95,8 @@ class Loop:
             elif now >= self._pace.next_check():
                 await self._check()
             else:
-                await self._wait(
-                    pending, until=min(self._pace.next_sync(pending, self._fresh), self._pace.next_check())
-                )
+                until = min(self._pace.next_sync(pending, self._fresh), self._pace.next_check())
+                await self._take(within=until - time.monotonic())
 
     @property
     def parts(self) -> tuple[FamilyParts, ...]:
@@ -117,16 +116,14 @@ class Loop:
     def status(self) -> Object:
         """What `clusterip status` shows of this node."""
         proxiers = [f.proxier for f in self._families]
+        pending = any(p.pending for p in proxiers)
+        if self._waiting is not None and not pending:  # all that the source has told is in the kernel
+            self._progress.reached = Reached.by(self._source)
         return {
             "node": self._settings.node,
             "mode": self._settings.mode,
-            "revision": self._progress.revision,
-            "lastSync": self._progress.last_sync,
-            "syncs": self._progress.syncs,
-            "failures": self._progress.failures,
-            "lastError": self._progress.last_error,
-            "pending": any(p.pending for p in proxiers),
-            "repairs": self._progress.repairs,
+            **self._progress.document(),
+            "pending": pending,
             "drift": [*filter(None, [self._rivals.complaint]), *(line for p in proxiers for line in p.drift)],
             "entries": sum(len(p.entries) for p in proxiers),
             "rules": sum(sum(p.counts.values()) for p in proxiers),
@@ -134,15 +131,6 @@ class Loop:
             "change": self._report.document() if self._report else None,
             "left": list(self._others.left) if self._others else [],
         }
-
-    async def _wait(self, pending: bool, until: float) -> None:
-        """For a change, but not beyond `until`, monotonic seconds."""
-        revision = self._source.revision
-        if await self._take(within=0):
-            return
-        if not pending:  # all that the source knew at that revision has been taken, and is in the kernel
-            self._progress.revision = self._noted = revision
-        await self._take(within=until - time.monotonic())
 
     async def _take(self, within: float) -> bool:
         """True if something had changed. `within`: seconds."""
@@ -157,7 +145,7 @@ class Loop:
         return True
 
     def _note(self, changes: Mapping[Ref, Change]) -> None:
-        self._noted = self._source.revision
+        self._noted = Reached.by(self._source)
         names = touched(changes.values())
         if any(ref.kind == "Node" and ref.name == self._settings.node for ref in changes):
             names |= self._note_node()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from clusterip.client.view import Change, Ref, View
+from clusterip.model.objects import Value
 from clusterip.proxy.pending import FamilyProxier, ServedAddresses
 from clusterip.proxy.service_health import ServiceHealth
 from clusterip.services.table import Entry
@@ -19,6 +20,8 @@ class Source(Protocol):
     revision: str
 
     async def changes(self) -> Mapping[Ref, Change]: ...
+
+    def told(self, as_type: type[Value], /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ class Stage:
             name = (await self._sentinel())[resource]
             changed: Any = await self.api.patch(resource, NAMESPACE, name, mark)
             revision = int(changed["metadata"]["resourceVersion"])
-            await until(lambda: self._behind(revision))  # noqa: B023  # awaited before the next
+            await until(lambda: self._behind(resource.kind, revision))  # noqa: B023  # awaited before the next
         return await read(self.api)
 
     async def _sentinel(self) -> Mapping[resources.Resource, str]:
@@ -117,10 +117,10 @@ class Stage:
     def plan_family(self) -> str:
         return "IPv4"
 
-    async def _behind(self, revision: int) -> str:
+    async def _behind(self, kind: str, revision: int) -> str:
         told = await asyncio.gather(*(proxy_status(self.plan, node) for node in self.plan.node_names))
         named = zip(self.plan.node_names, told, strict=True)
-        return ", ".join(f"{n}: {why or 'behind'}" for n, (said, why) in named if not follows(said, revision))
+        return ", ".join(f"{n}: {why or 'behind'}" for n, (said, why) in named if not follows(said, kind, revision))
 
     async def setting(self, now: World) -> Setting:
         nodes = world.nodes(now)
