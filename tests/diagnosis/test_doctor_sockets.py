@@ -16,7 +16,7 @@ from clusterip.dataplane.ebpf.outcomes import EMPTY
 from clusterip.diagnosis.doctor import diagnose
 from clusterip.diagnosis.findings import Finding
 from clusterip.rulesets.recognise import read
-from clusterip.rulesets.socketmaps import SocketMaps, text
+from clusterip.rulesets.socketmaps import SocketMaps, Stray, text
 from clusterip.services.table import Backend, Entry, PortName
 
 WEB = Entry(
@@ -87,6 +87,7 @@ def test_a_slot_that_is_gone_refuses_its_share() -> None:
     [
         (("connect4",), "W", "left to the rules beneath"),
         (("recvmsg4",), "E", "answers from the backend's address"),
+        (("getpeername4",), "W", "attached. Connected sockets show the backend."),
         (HOOKS, "W", "No socket is served"),
         ((), None, ""),
     ],
@@ -97,6 +98,16 @@ def test_programs_that_are_not_attached_are_told_with_what_it_costs(
     found = findings(text(maps(hooks=tuple(h for h in HOOKS if h not in lost))), OBJECTS).get("ebpf-detached")
     assert (found.level if found else None) == level
     assert found is None or says in found.message
+
+
+def test_what_is_in_a_programs_place_or_where_it_is_instead_is_shown() -> None:
+    strays = (Stray("connect4", "plain (7)", "foreign"), Stray("sendmsg4", "sendmsg4 (8)", "elsewhere", "/cgroup/x"))
+    held = maps(hooks=tuple(h for h in HOOKS if h not in ("connect4", "sendmsg4")))
+    found = findings(text(structs.replace(held, strays=strays)), OBJECTS)["ebpf-detached"]
+    assert [e.text for e in found.evidence[1:]] == [
+        "connect4: program plain (7) runs in its place",
+        "sendmsg4: program sendmsg4 (8) is attached to /cgroup/x",
+    ]
 
 
 def test_nodes_whose_maps_differ_are_told_apart() -> None:

@@ -1,7 +1,7 @@
 """eBPF mode: what its maps give a socket for each frontend, and what is wrong with maps and programs. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from clusterip.dataplane.ebpf.attach import HOOKS
@@ -15,8 +15,13 @@ from clusterip.rulesets.socketmaps import Service, SocketMaps
 from clusterip.services.table import EntryKey, PortName
 
 NAMED = 5
-# Without these a datagram's answer comes from whom nobody asked; without the others the rules beneath answer.
-_BACK = ("recvmsg4", "recvmsg6", "getpeername4", "getpeername6")
+# What it costs that one of a kind does not run: only without the first a client loses anything.
+_COSTS = {
+    "recvmsg": " A client that sends datagrams to a Service gets answers from the backend's address and drops them.",
+    "getpeername": " Connected sockets show the backend.",
+    "sendmsg": " Datagrams of sockets that are not connected are left to the rules beneath.",
+    "connect": " New connections are left to the rules beneath.",
+}
 
 
 def socket_frontends(known: Known) -> Iterator[Programmed]:
@@ -44,19 +49,23 @@ def _programs(known: Known, source: Sourced[SocketMaps]) -> Iterator[Finding]:
     lost = [name for name in HOOKS if hooks is not None and name not in hooks]
     if not lost:
         return
-    back = [name for name in lost if name in _BACK]
-    message = f"{', '.join(lost)}: no program of eBPF mode is attached. "
+    message = f"{', '.join(lost)}: no program of eBPF mode is attached."
     if len(lost) == len(HOOKS):
-        message += "No socket is served: the rules beneath answer for every Service."
-    elif back:
-        message += "A client that sends datagrams to a Service gets answers from the backend's address and drops them, "
-        message += "and connected sockets show the backend."
+        message += " No socket is served: the rules beneath answer for every Service."
     else:
-        message += "New sockets of that kind are left to the rules beneath."
-    evidence = (Evidence(f"attached: {', '.join(hooks or ()) or 'none'}", source.file),)
+        kinds = {name[:-1] for name in lost}
+        message += "".join(cost for kind, cost in _COSTS.items() if kind in kinds)
+    evidence = (Evidence(f"attached: {', '.join(hooks or ()) or 'none'}", source.file), *_instead(source, lost))
     remedy = proxies.by(known, "clusterip").restart("while it runs it attaches them within a second")
-    serious = back and len(lost) < len(HOOKS)
+    serious = any(name.startswith("recvmsg") for name in lost) and len(lost) < len(HOOKS)
     yield Finding("ebpf-detached", "E" if serious else "W", "eBPF programs", message, evidence, None, remedy)
+
+
+def _instead(source: Sourced[SocketMaps], lost: Sequence[str]) -> Iterator[Evidence]:
+    """What is in their place, or where they are."""
+    for stray in (s for s in source.values.strays if s.hook in lost):
+        where = f"is attached to {stray.cgroup}" if stray.cgroup else "runs in its place"
+        yield Evidence(f"{stray.hook}: program {stray.program} {where}", source.file)
 
 
 def _incomplete(known: Known, source: Sourced[SocketMaps], names: Mapping[str, str]) -> Iterator[Finding]:
