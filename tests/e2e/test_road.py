@@ -78,7 +78,6 @@ def test_the_client_sees_only_the_clusterip_and_the_backend_sees_the_client(clus
     client_ip = cluster.field("pod", "client", path=".status.podIP")
     client_side = capture(cluster, "client", "tcp and port 80")
     server_side = capture(cluster, f"{namespace}/{next(iter(pods(cluster, namespace)))}", f"tcp and host {client_ip}")
-    time.sleep(1)
     curl(cluster, "client", address)
     seen_by_client, seen_by_server = addresses(client_side), addresses(server_side)
     assert seen_by_client == {client_ip, address}
@@ -86,17 +85,25 @@ def test_the_client_sees_only_the_clusterip_and_the_backend_sees_the_client(clus
 
 
 def capture(cluster: Cluster, target: str, what: str) -> "subprocess.Popen[str]":
+    """It listens when this returns, and ends with the fourth packet: that is the first with data."""
     argv = [program("clusterip"), "exec", "--name", cluster.name, target, "--"]
-    return subprocess.Popen(
-        [*argv, "timeout", "4", "tcpdump", "-nnlq", "-i", "eth0", what],
+    started = subprocess.Popen(
+        [*argv, "timeout", "30", "tcpdump", "-nnlq", "-c", "4", "-i", "eth0", what],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
         text=True,
     )
+    assert started.stdout
+    before = ""
+    while "listening on" not in before:
+        line = started.stdout.readline()
+        assert line, f"no tcpdump in {target}: {before}"
+        before += line
+    return started
 
 
 def addresses(running: "subprocess.Popen[str]") -> set[str]:
-    out, _ = running.communicate(timeout=20)
+    out, _ = running.communicate(timeout=40)
     return {m for line in out.splitlines() for m in re.findall(r"(\d+\.\d+\.\d+\.\d+)\.\d+", line)}
 
 
@@ -189,7 +196,7 @@ import json, socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", int(sys.argv[2]))); s.settimeout(0.3)
 s.connect((sys.argv[1], 80)); seen = []
 end = time.monotonic() + float(sys.argv[3])
-while time.monotonic() < end:
+while time.monotonic() < end and len(set(seen) - {""}) < 2:  # until it has moved
     try:
         s.send(b"hostname"); seen.append(s.recv(200).decode().strip())
     except TimeoutError:
@@ -204,7 +211,7 @@ print(json.dumps(seen))
 def test_a_udp_flow_moves_when_its_backend_is_removed(cluster: Cluster, namespace: str) -> None:
     address = app(cluster, namespace, replicas=2)
     argv = [program("clusterip"), "exec", "--name", cluster.name, "client", "--", "python3", "-c", UDP, address]
-    running = subprocess.Popen([*argv, "45001", "12"], stdout=subprocess.PIPE, text=True)
+    running = subprocess.Popen([*argv, "45001", "60"], stdout=subprocess.PIPE, text=True)
     time.sleep(2)
     (first,) = cluster.python("client", UDP, address, "45002", "0.15")[:1] or [""]
     assert first in pods(cluster, namespace)
@@ -214,7 +221,7 @@ def test_a_udp_flow_moves_when_its_backend_is_removed(cluster: Cluster, namespac
     (ip,) = {m for m in re.findall(r"src=(\S+)", table) if m in {p["ip"] for p in pods(cluster, namespace).values()}}
     (victim,) = [n for n, p in pods(cluster, namespace).items() if p["ip"] == ip]
     cluster.kubectl("delete", "pod", "-n", namespace, victim, "--wait=false", "--grace-period=1")
-    out, _ = running.communicate(timeout=30)
+    out, _ = running.communicate(timeout=90)
     seen = [x for x in json.loads(out) if x]
     assert seen[0] == victim
     assert seen[-1] in pods(cluster, namespace)
