@@ -69,13 +69,13 @@ async def attempt(probe: Probe, number: int, ports: "itertools.count[int] | None
             async with asyncio.timeout(patience):
                 if protocol == "TCP":
                     return (await tcp(link, (address, port))).decode().strip()
-                return (await udp(link, (address, port), connected or number % 2 == 1)).decode().strip()
+                try:
+                    return (await udp(link, (address, port), connected or number % 2 == 1)).decode().strip()
+                except PermissionError:
+                    # Our own kernel stopped the datagram on its way out. Whether it was refused is heard afterwards.
+                    return (await asyncio.get_running_loop().sock_recv(link, 200)).decode().strip()
         except TimeoutError:
             return "silent"
-        except PermissionError:
-            # Our own kernel stopped a datagram on its way out; where it was refused, an error waits.
-            refused = link.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
-            return "refused" if refused else "silent"
         except OSError as error:
             return NAMES.get(error.errno or 0) or errno.errorcode.get(error.errno or 0, str(error))
 
