@@ -70,7 +70,7 @@ async def test_affinity_keeps_a_client_at_its_backend(node: World) -> None:
 
 
 async def test_answers_to_one_client_port_are_taken_for_those_of_its_later_connection(node: World) -> None:
-    """A limit of IPVS, told in docs/dataplanes/ipvs.md, that other modes do not have; the matrix keeps away from it."""
+    """A limit of IPVS, told in docs/dataplanes/ipvs.md, that other modes do not have; the matrix tries again."""
     other = replace(WEB, name=PortName("shop", "other", ""), cluster_ip=OTHER, cluster=(ONE,), node_port=0)
     await node.load(replace(WEB, cluster=(ONE,)), other)
     first, _, _ = node.dial("client")

@@ -1,9 +1,10 @@
 """The program of a client: `client.py FILE`. Python's own library alone, no import of ours.
 
-FILE holds {"port": first local port, "bound": protocols that use it and those after it, once each, "probes": [...]}; a
-probe is [address, port, "TCP" or "UDP", times, patience in seconds, group, connected]. The tries of a group are made
-one after the other, others side by side; those with little patience last, when nobody else is in their way. Prints, a
-probe each, how often which answer came: a backend's line, "refused", "silent", "unreachable", or an error's name.
+FILE holds {"port": first local port of datagrams, "again": how often a try that heard nothing and should have is made
+again, "probes": [...]}; a probe is [address, port, "TCP" or "UDP", times, patience in seconds, group, connected]. The
+tries of a group are made one after the other, others side by side; those with little patience last, when nobody else is
+in their way. Prints, a probe each, how often which answer came: a backend's line, "refused", "silent", "unreachable",
+or an error's name.
 """
 
 import asyncio
@@ -57,18 +58,16 @@ def bind_next(link: socket.socket, ports: "itertools.count[int]") -> None:
         return
 
 
-async def attempt(probe: Probe, number: int, ports: "itertools.count[int] | None") -> str:
-    """`ports`: None: the kernel chooses one."""
+async def attempt(probe: Probe, number: int, ports: "itertools.count[int]") -> str:
     address, port, protocol, _, patience, _, connected = probe
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM if protocol == "TCP" else socket.SOCK_DGRAM) as link:
         link.setblocking(False)
         try:
-            if ports:
-                bind_next(link, ports)
             async with asyncio.timeout(patience):
                 if protocol == "TCP":
                     return (await tcp(link, (address, port))).decode().strip()
+                bind_next(link, ports)
                 try:
                     return (await udp(link, (address, port), connected or number % 2 == 1)).decode().strip()
                 except PermissionError:
@@ -86,7 +85,10 @@ async def main(given: dict[str, Any]) -> None:
 
     async def one(index: int, probe: Probe, number: int) -> None:
         async with floor:
-            found[index][await attempt(probe, number, ports if probe[2] in given["bound"] else None)] += 1
+            said = await attempt(probe, number, ports)
+            for _ in range(given["again"] if probe[4] >= SHORT else 0):
+                said = await attempt(probe, number, ports) if said == "silent" else said
+            found[index][said] += 1
 
     async def row(tries: list[Try]) -> None:
         for each in tries:
