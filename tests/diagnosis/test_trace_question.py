@@ -135,6 +135,7 @@ def test_a_source_that_cannot_be_meant_is_refused(text: str, said: str) -> None:
         ("web:grpc", "no port 'grpc'"),
         ("web", "which port"),
         ("nothing.default:80", "no Service default/nothing"),
+        ("10.96.0.300:80", "'10.96.0.300' is no IP address"),
         ("icmp:nothing", "no IP address"),
         ("10.96.0.20:80:80/x:y", "cannot be read|not tcp"),
     ],

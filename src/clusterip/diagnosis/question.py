@@ -19,6 +19,7 @@ DESTINATION_HINT = "write it like 10.96.0.20:80/tcp, web.default:80 or icmp:10.9
 _KINDS = ("pod", "node", "outside")
 _TRANSPORTS = frozenset({"tcp", "udp", "sctp"})
 _ICMP = {"icmp": "icmp", "icmp6": "ipv6-icmp", "icmpv6": "ipv6-icmp"}
+_FOUR_NUMBERS = re.compile(r"\d+(\.\d+){3}")  # an address, right or wrong: no Service is called so
 _HOST = re.compile(r"\[(?P<six>[^\[\]]+)\](?::(?P<port>[^:/]+))?|(?P<host>[^:\[\]]+)(?::(?P<other>[^:/]+))?")
 
 
@@ -108,6 +109,8 @@ def target(text: str, facts: Facts, frontends: Iterable[Frontend], *, ipv6: bool
         if not port:
             return _only_port(text, address, wanted, [f for f in frontends if f.address == address])
         return Target(wanted or "tcp", address, _port(port, text, DESTINATION_HINT))
+    if _FOUR_NUMBERS.fullmatch(host):
+        raise BadInput(f"destination {text!r}: {host!r} is no IP address", hint=DESTINATION_HINT)
     return _named(text, host, port, wanted, tuple(frontends), ipv6=ipv6)
 
 
