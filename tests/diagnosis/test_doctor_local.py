@@ -39,6 +39,12 @@ def forwarded(*rules: str) -> str:
     return save("filter", [*hooks, *rules])
 
 
+def dropped_beside(address: str, node: str) -> tuple[str, ...]:
+    """The Service with one backend, by its slice on `node`, and the rule of node-2 that drops."""
+    one = slice_of("web", ready(address, f", nodeName: {node}"))
+    return service("web", "10.96.0.20", spec=LOCAL), one, NODES, forwarded(DROP)
+
+
 def told(id_: str, *texts: str, node: str = "node-2") -> Finding:
     """The one finding of this id: two would be the same said twice."""
     found = [f for f in findings(*texts, node=node) if f.id == id_]
@@ -71,22 +77,12 @@ def told(id_: str, *texts: str, node: str = "node-2") -> Finding:
         ((forwarded(DROP),), "E", "No backend of the Service is known"),
         ((service("web", "10.96.0.20", spec=LOCAL), slice_of("web", ready("10.244.1.5")), NODES), "E", "says its node"),
         (
-            (
-                service("web", "10.96.0.20", spec=LOCAL),
-                slice_of("web", ready("10.244.2.5", ", nodeName: node-2")),
-                NODES,
-                forwarded(DROP),
-            ),
+            dropped_beside("10.244.2.5", "node-2"),
             "E",
             "10.244.2.5 is on this node by its slice",
         ),
         (
-            (
-                service("web", "10.96.0.20", spec=LOCAL),
-                slice_of("web", ready("10.244.1.5", ", nodeName: node-x")),
-                NODES,
-                forwarded(DROP),
-            ),
+            dropped_beside("10.244.1.5", "node-x"),
             "E",
             "nodes that the API does not have (node-x)",
         ),

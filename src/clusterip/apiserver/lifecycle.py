@@ -9,6 +9,7 @@ from uuid import UUID, uuid5
 from clusterip.apiserver.refusals import bad_request, conflict, invalid
 from clusterip.apiserver.requests import DeleteQuery, Target
 from clusterip.model.naming import generated
+from clusterip.model.objects.pod import ENDED
 from clusterip.model.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
@@ -211,7 +212,7 @@ def _grace(resource: Resource, obj: Object, query: DeleteQuery) -> int:
     spec = obj.get("spec") or {}
     if resource is not PODS or not spec.get("nodeName"):
         return 0
-    if (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+    if (obj.get("status") or {}).get("phase") in ENDED:
         return 0
     if query.grace_seconds is not None:
         return query.grace_seconds

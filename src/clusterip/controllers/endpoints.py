@@ -91,7 +91,7 @@ def subsets(service: Service, pods: Iterable[Pod]) -> tuple[tuple[EndpointSubset
     # The ready ones first: where room is short, they are the ones worth telling.
     for pod in sorted(pods, key=lambda pod: (not (publish or is_ready(pod)), pod.metadata.name)):
         address = address_of(pod, family)
-        if not address or pod.status.phase in ("Succeeded", "Failed"):
+        if not address or pod.status.ended:
             continue
         if pod.metadata.deletion_timestamp and not publish:
             continue

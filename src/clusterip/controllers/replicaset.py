@@ -71,7 +71,7 @@ def candidates(lookup: Lookup, rs: ReplicaSet) -> list[Pod]:
 
 
 def is_active(pod: Pod) -> bool:
-    return pod.metadata.deletion_timestamp is None and pod.status.phase not in ("Succeeded", "Failed")
+    return pod.metadata.deletion_timestamp is None and not pod.status.ended
 
 
 def pod_document(rs: ReplicaSet) -> Object:

@@ -57,7 +57,9 @@ class Scheduler:
 
 def place(pods: Sequence[Pod], nodes: Sequence[Node], lookup: Lookup, now: float) -> tuple[Write, ...]:
     """Binds what fits; of what does not, says why, once."""
-    pods_of = {node.metadata.name: [p for p in lookup.pods_on(node.metadata.name) if not _ended(p)] for node in nodes}
+    pods_of = {
+        node.metadata.name: [p for p in lookup.pods_on(node.metadata.name) if not p.status.ended] for node in nodes
+    }
     load = Counter({name: len(held) for name, held in pods_of.items()})
     family = Counter((name, _owner(pod)) for name, held in pods_of.items() for pod in held)
     binds: list[Write] = []
@@ -138,12 +140,8 @@ def _waits(pod: Pod) -> bool:
         not pod.spec.node_name
         and pod.metadata.deletion_timestamp is None
         and pod.spec.scheduler_name in OURS
-        and not _ended(pod)
+        and not pod.status.ended
     )
-
-
-def _ended(pod: Pod) -> bool:
-    return pod.status.phase in ("Succeeded", "Failed")
 
 
 def _same_wish(before: Pod, after: Pod) -> bool:

@@ -1,5 +1,6 @@
 """What `trace`, `verify` and `doctor` have to say of a thing: by a stable id, with the evidence and a remedy."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
@@ -40,3 +41,8 @@ class Finding(Struct, frozen=True):
     def rank(self) -> tuple[int, bool, Fraction, str, str]:
         """Sorts findings: by level, those that explain others first, then by what they cost."""
         return ORDER[self.level], self.id not in _EXPLAINS, -(self.share or Fraction(0)), self.id, self.object
+
+
+def shortened(items: Sequence[str], most: int) -> str:
+    """ "a, b and 3 more"."""
+    return ", ".join(items[:most]) + (f" and {len(items) - most} more" if len(items) > most else "")

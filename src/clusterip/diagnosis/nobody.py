@@ -5,8 +5,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from clusterip.diagnosis.walk.surroundings import within
 from clusterip.model.objects import Node, Pod
 
-_OVER = ("Succeeded", "Failed")
-
 
 def by_address(pods: Iterable[Pod], wanted: Collection[str]) -> Mapping[str, Sequence[Pod]] | None:
     """Those that have one of the addresses. None where not all pods are known: of kube-system there are none, or only
@@ -26,7 +24,7 @@ def nobody_at(address: str, pods: Mapping[str, Sequence[Pod]] | None, nodes: Ite
     """Why no pod answers there, in words; "": one may, or nothing tells, for it is no pod's address. `pods`: by
     address, None where not all are known."""
     holders = pods.get(address, ()) if pods is not None else ()
-    if pods is None or any(p.status.phase not in _OVER for p in holders):
+    if pods is None or any(not p.status.ended for p in holders):
         return ""
     for pod in holders:
         return f"pod {pod.metadata.namespace}/{pod.metadata.name}, which had {address}, has ended ({pod.status.phase})"

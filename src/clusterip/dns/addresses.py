@@ -94,7 +94,7 @@ def _addresses(value: Value) -> frozenset[str]:
             return frozenset(cluster_ips(value))
         case EndpointSlice():
             return frozenset(address for endpoint in value.endpoints or () for address in endpoint.addresses)
-        case Pod() if value.status.phase not in ("Succeeded", "Failed") and not value.spec.host_network:
+        case Pod() if not value.status.ended and not value.spec.host_network:
             return frozenset(p.ip for p in value.status.pod_ips) or frozenset({value.status.pod_ip} - {""})
         case _:
             return frozenset()

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from clusterip.model.ages import since
 from clusterip.model.columns import NONE, Cells, Layout, columns
+from clusterip.model.objects.pod import ENDED
 from clusterip.model.status import Object
 
-_TERMINAL = ("Succeeded", "Failed")
 _ROLE = "node-role.kubernetes.io/"
 
 
@@ -112,7 +112,7 @@ def _deletion_word(obj: Object, status: Object) -> str:
         return ""
     if status.get("reason") == "NodeLost":
         return "Unknown"
-    return "" if status.get("phase") in _TERMINAL else "Terminating"
+    return "" if status.get("phase") in ENDED else "Terminating"
 
 
 def _condition(status: Object, kind: str) -> Object:

@@ -72,7 +72,7 @@ class PodLife:
                 life.hurry(seconds)
 
     async def run(self) -> None:
-        if self.pod.status.phase not in ("Succeeded", "Failed"):
+        if not self.pod.status.ended:
             await self._run()
         await self._stop.wait()
         if not self._vanished:

@@ -125,7 +125,7 @@ def _as_endpoint(pod: Pod) -> tuple[object, ...]:
         spec.subdomain,
         status.pod_ip,
         status.pod_ips,
-        status.phase in ("Succeeded", "Failed"),
+        status.ended,
         is_ready(pod),
     )
 

@@ -58,7 +58,7 @@ def groups(service: Service, pods: Iterable[Pod], view: View, family: str) -> tu
     found: dict[Ports, list[Endpoint]] = {}
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         address = address_of(pod, family)
-        if not address or pod.status.phase in ("Succeeded", "Failed"):
+        if not address or pod.status.ended:
             continue
         node = view.get(Node, "", pod.spec.node_name)
         if node is None and not service.spec.publish_not_ready_addresses:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from clusterip.diagnosis.doctor.hostfacts import node_addresses, setting
 from clusterip.diagnosis.doctor.known import Known
 from clusterip.diagnosis.doctor.programmed import Programmed, share_list, share_text
-from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.diagnosis.findings import Evidence, Finding, shortened
 from clusterip.rulesets.host import hairpin_modes
 
 BRIDGE_CALLS = ("net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables")
@@ -100,7 +100,7 @@ def _hairpin(known: Known, programs: Sequence[Programmed]) -> Iterator[Finding]:
     if not off:
         return
     bridge = off[0].bridge
-    ports = ", ".join(port.name for port in off[:5]) + (f" and {len(off) - 5} more" if len(off) > 5 else "")
+    ports = shortened([port.name for port in off], 5)
     message = f"Bridge {bridge or '(not named)'} does not send a frame back out of the port that it came in by "
     message += f"(hairpin_mode 0 on {ports}): a pod that is given itself by its own Service waits until it gives up."
     served = [p for p in programs if p.shares and p.frontend.address]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from clusterip.diagnosis.doctor.hostfacts import Leaving, route_to
 from clusterip.diagnosis.doctor.known import Known
-from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.diagnosis.findings import Evidence, Finding, shortened
 from clusterip.diagnosis.question import addresses
 
 NAMED = 3  # pods
@@ -18,7 +18,7 @@ def find(known: Known) -> Iterator[Finding]:
     lost: defaultdict[tuple[bool, str, str], list[str]] = defaultdict(list)
     shown: dict[tuple[bool, str, str], Evidence] = {}
     for pod in known.pods if outward else ():
-        if pod.spec.node_name != known.node or pod.spec.host_network or pod.status.phase in ("Succeeded", "Failed"):
+        if pod.spec.node_name != known.node or pod.spec.host_network or pod.status.ended:
             continue
         for address in addresses(pod):
             six = ":" in address
@@ -53,7 +53,7 @@ def _has_routes(known: Known, *, six: bool) -> bool:
 
 
 def _finding(known: Known, pods: list[str], way: Leaving, place: Evidence) -> Finding:
-    named = ", ".join(pods[:NAMED]) + (f" and {len(pods) - NAMED} more" if len(pods) > NAMED else "")
+    named = shortened(pods, NAMED)
     out = f"packets to them leave by {way.device}" + (f" to {way.via}" if way.via else "")
     message = f"By the API {named} {'run' if len(pods) > 1 else 'runs'} on {known.node}, and its routes do not lead to "
     message += f"a link of the pods: {out if way.device else 'there is no route'}. The pods' link has lost its address "

@@ -21,7 +21,7 @@ from fractions import Fraction
 from clusterip.diagnosis.doctor.backends import service_object
 from clusterip.diagnosis.doctor.hostfacts import node_addresses
 from clusterip.diagnosis.doctor.known import Key, Known
-from clusterip.diagnosis.findings import ORDER, Evidence, Finding
+from clusterip.diagnosis.findings import ORDER, Evidence, Finding, shortened
 from clusterip.diagnosis.packet import socket
 from clusterip.model import objects as o
 from clusterip.services.resolve import is_served
@@ -76,10 +76,7 @@ def has_clients(known: Known, node: str) -> bool:
     """Whether pods run there that may ask a ClusterIP; also where nothing tells."""
     if not known.pods or not node:
         return True
-    return any(
-        p.spec.node_name == node and not p.spec.host_network and p.status.phase not in ("Succeeded", "Failed")
-        for p in known.pods
-    )
+    return any(p.spec.node_name == node and not p.spec.host_network and not p.status.ended for p in known.pods)
 
 
 def _internal(known: Known, key: Key, on: set[str]) -> Iterator[Finding]:
@@ -102,8 +99,7 @@ def _internal(known: Known, key: Key, on: set[str]) -> Iterator[Finding]:
 
 
 def _named(nodes: Sequence[str]) -> str:
-    shown = ", ".join(nodes[:NAMED]) + (f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else "")
-    return f"{shown} {'has' if len(nodes) == 1 else 'have'}"
+    return f"{shortened(nodes, NAMED)} {'has' if len(nodes) == 1 else 'have'}"
 
 
 def patch(key: Key, policy: str) -> str:

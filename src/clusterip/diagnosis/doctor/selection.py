@@ -91,7 +91,7 @@ def _selected(known: Known, key: Key, selector: Mapping[str, str], *, ended: boo
         for pod in known.pods
         if pod.metadata.namespace == key.namespace
         and selector.items() <= pod.metadata.labels.items()
-        and (pod.status.phase in ("Succeeded", "Failed")) == ended
+        and pod.status.ended == ended
     ]
 
 

@@ -9,7 +9,7 @@ from clusterip.diagnosis.doctor.backends import wanted
 from clusterip.diagnosis.doctor.hostfacts import Leaving, neighbours, node_addresses
 from clusterip.diagnosis.doctor.known import Known, Sourced
 from clusterip.diagnosis.doctor.programmed import Frontend, Programmed, names_by_address, share_list
-from clusterip.diagnosis.findings import Evidence, Finding
+from clusterip.diagnosis.findings import Evidence, Finding, shortened
 from clusterip.diagnosis.packet import ICMP, socket
 from clusterip.rulesets.conntrack import Entries, Entry
 
@@ -169,8 +169,7 @@ def _object(listener: Listener) -> str:
 
 
 def _clients(entries: Sequence[Entry]) -> str:
-    shown = [socket(e.original.source, e.original.source_port) for e in entries[:3]]
-    return ", ".join(shown) + (f" and {len(entries) - 3} more" if len(entries) > 3 else "")
+    return shortened([socket(e.original.source, e.original.source_port) for e in entries], 3)
 
 
 def _delete(entry: Entry, more: str) -> str:

@@ -7,6 +7,7 @@ that all is well where nothing arrives.
 from collections.abc import Iterator, Sequence
 
 from clusterip.diagnosis.facts import Facts
+from clusterip.diagnosis.findings import shortened
 from clusterip.diagnosis.frontends import frontends
 from clusterip.diagnosis.node import surroundings
 from clusterip.diagnosis.question import addresses
@@ -14,7 +15,6 @@ from clusterip.diagnosis.walk.surroundings import Route
 from clusterip.services.table import FAMILIES, Family
 
 _FORWARDS: dict[Family, str] = {"IPv4": "net.ipv4.ip_forward", "IPv6": "net.ipv6.conf.all.forwarding"}
-_ENDED = ("Succeeded", "Failed")
 _NOTHING_PASSES = ("blackhole", "unreachable", "prohibit")
 _NAMED = 3  # addresses
 
@@ -57,7 +57,7 @@ def _of(facts: Facts, node: str, family: Family, backends: Sequence[str]) -> Ite
         if why := _lost(route, own=address in own):
             lost.setdefault((why, address in own), []).append(address)
     for (why, here), those in lost.items():
-        named = ", ".join(those[:_NAMED]) + (f" and {len(those) - _NAMED} more" if len(those) > _NAMED else "")
+        named = shortened(those, _NAMED)
         whose = f"{named}, {'pods' if len(those) > 1 else 'a pod'} of this node" if here else named
         yield f"{why} to {whose}: what the rules send there does not arrive"
 
@@ -90,7 +90,7 @@ def _backends(facts: Facts, family: Family) -> list[str]:
 
 def _own_pods(facts: Facts, node: str) -> frozenset[str]:
     ours = (p for p in facts.pods if node and p.spec.node_name == node and not p.spec.host_network)
-    return frozenset(a for p in ours if p.status.phase not in _ENDED for a in addresses(p))
+    return frozenset(a for p in ours if not p.status.ended for a in addresses(p))
 
 
 def _routes_known(facts: Facts, family: Family) -> bool:

@@ -191,7 +191,7 @@ def _why_empty(world: World, service: Service, target: Target) -> str:
 
 
 def _alive(pods: Iterable[Pod]) -> Iterable[Pod]:
-    return (pod for pod in pods if pod.status.phase not in ("Succeeded", "Failed"))
+    return (pod for pod in pods if not pod.status.ended)
 
 
 def _matches(pod: Pod, service: Service) -> bool:

@@ -201,6 +201,9 @@ class ContainerStatus(Value, frozen=True):
     last_state: ContainerState = ContainerState()
 
 
+ENDED = ("Succeeded", "Failed")  # phases of a pod that nothing runs in any more, for good
+
+
 class PodStatus(Value, frozen=True):
     phase: str = "Pending"
     pod_ip: str = field(name="podIP", default="")
@@ -212,6 +215,10 @@ class PodStatus(Value, frozen=True):
     start_time: str | None = None
     reason: str = ""
     message: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ENDED
 
 
 class Pod(Value, frozen=True):
